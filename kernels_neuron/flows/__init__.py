@@ -1,0 +1,1 @@
+"""The code that joins parts: whole jobs over the library, printing nothing."""
