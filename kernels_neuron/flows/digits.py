@@ -55,11 +55,14 @@ def preprocess(images: np.ndarray, folder: Path = MODEL) -> np.ndarray:
 def load_model(folder: Path = MODEL) -> "ViTForImageClassification":
     """The trained transformer in float32, ready for inference; nothing is fetched."""
     try:
-        from safetensors.torch import load_file
-        from transformers import ViTConfig, ViTForImageClassification
+        from transformers import ViTForImageClassification
+        from transformers.utils import logging
     except ModuleNotFoundError as error:
         raise UsageError(f"the model needs transformers: {error}", hint=INSTALL_HINT) from error
-    # from_pretrained would do, but draws a progress bar over ours
-    model = ViTForImageClassification(ViTConfig.from_pretrained(folder, local_files_only=True))
-    model.load_state_dict(load_file(folder / "model.safetensors"))
-    return model.eval()
+    drawing = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return ViTForImageClassification.from_pretrained(folder, local_files_only=True).eval()
+    finally:
+        if drawing:
+            logging.enable_progress_bar()
