@@ -12,7 +12,8 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
-from ..errors import KernelsNeuronError, UsageError
+from kernels_neuron.errors import KernelsNeuronError, UsageError
+
 from .output import print_json
 
 # verb -> module of kernels_neuron.cli, in the order of --help; the module has `run`, or `app` for a group of commands
@@ -40,7 +41,16 @@ def load_command(verb: str) -> Any:
         group.command(name=verb)(module.run)
     command = get_command(group)
     command.name = verb
+    for each in (command, *getattr(command, "commands", {}).values()):
+        _move_example_to_the_end(each)
     return command
+
+
+def _move_example_to_the_end(command: Any) -> None:
+    text, heading, example = (command.help or "").partition("Example:")
+    if heading:
+        command.help = text.rstrip("\b\n ")
+        command.epilog = f"\b\n{heading}{example}"
 
 
 class Verbs(TyperGroup):
