@@ -1,0 +1,1 @@
+"""What the registry answers, one noun a file: functions from a Call to a Response, gathered in server.ROUTES."""

@@ -1,0 +1,69 @@
+"""Who is calling, and whom clients may trust."""
+
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+from starlette.responses import JSONResponse, Response
+
+from .call import Call, Denied, text
+
+
+def whoami(call: Call) -> Response:
+    """The caller. `anyOwner` is ours: a writer here may publish under every owner name, not only those in `orgs`."""
+    if call.caller is None:
+        raise Denied(401, "Invalid username or password.")
+    user, role = call.caller.user, call.caller.role
+    owners = sorted({repo_id.partition("/")[0] for repo_id in call.store.ids()} - {user})
+    orgs = [{"type": "org", "id": name, "name": name, **_face(name), "roleInOrg": role} for name in owners]
+    access = {"displayName": user, "role": role, "createdAt": call.caller.created}
+    answer = {"type": "user", "id": user, "name": user, **_face(user), "isPro": False, "orgs": orgs}
+    return JSONResponse({**answer, "anyOwner": True, "auth": {"type": "access_token", "accessToken": access}})
+
+
+def organization(call: Call) -> Response:
+    """An owner, user or organization alike: clients ask here whether they may trust its kernels."""
+    name = call.params["owner"]
+    trusted = name not in call.policy.untrusted
+    return JSONResponse({"name": name, **_face(name), "trustedKernelPublisher": trusted})
+
+
+def user(call: Call) -> Response:
+    """A user's public face."""
+    name = call.params["owner"]
+    return JSONResponse({"user": name, **_face(name), "orgs": []})
+
+
+def agent_harnesses(call: Call) -> Response:
+    """None: huggingface_hub asks once a day, and asks again in each process where this is missing."""
+    return JSONResponse({"standardEnvVars": [], "harnesses": {}})
+
+
+def health(call: Call) -> Response:
+    """Answers while the server does."""
+    return JSONResponse({"status": "ok"})
+
+
+def validate_yaml(call: Call) -> Response:
+    """Whether a card's front matter is a YAML mapping; asked before each upload of a README.md."""
+    problem = _front_matter_problem(text(call.json(), "content"))
+    if problem:
+        return JSONResponse({"errors": [{"message": problem}], "warnings": []}, 400)
+    return JSONResponse({"errors": [], "warnings": []})
+
+
+def _front_matter_problem(content: str) -> str | None:
+    lines = content.splitlines()
+    if not lines or lines[0].strip() != "---":
+        return None
+    end = next((i for i, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
+    if end is None:
+        return "the YAML front matter has no closing ---"
+    try:
+        value: Any = yaml.safe_load("\n".join(lines[1:end]))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return f"the YAML front matter cannot be read: {error}"
+    return None if value is None or isinstance(value, dict) else "the YAML front matter is not a mapping"
+
+
+def _face(name: str) -> dict[str, str]:
+    return {"fullname": name, "avatarUrl": ""}

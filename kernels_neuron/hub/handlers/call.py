@@ -1,0 +1,155 @@
+"""One request as a handler sees it, and the answers that are not plain JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any
+from urllib.parse import parse_qs, urlencode
+
+from starlette.responses import JSONResponse, Response
+
+from kernels_neuron.errors import HubError
+
+from ..storage.faults import AlreadyThere, Damaged, EntryMissing, Refused, RepoMissing, RevisionMissing, StaleParent
+from ..storage.records import Repo
+from ..storage.tokens import Token, Tokens
+from ..store import Store
+
+PAGE = 1000
+
+# fault -> status, X-Error-Code. Nothing here is 5xx: clients would retry it for half a minute
+_STATUS: dict[type[HubError], tuple[int, str | None]] = {
+    RepoMissing: (404, "RepoNotFound"),
+    RevisionMissing: (404, "RevisionNotFound"),
+    EntryMissing: (404, "EntryNotFound"),
+    AlreadyThere: (409, None),
+    StaleParent: (412, None),
+    Refused: (400, None),
+    Damaged: (410, None),
+}
+
+
+class Denied(HubError):
+    """The request ends here with this status."""
+
+    def __init__(self, status: int, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What one server allows: its tokens, owners whose kernels clients must not trust unasked, the largest commit."""
+
+    tokens: Tokens
+    untrusted: frozenset[str] = frozenset()
+    max_commit_bytes: int = 512 * 2**20
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request whose route, caller and body are known. `params` are the decoded parts of the path."""
+
+    store: Store
+    policy: Policy
+    endpoint: str
+    path: str
+    query: Mapping[str, list[str]]
+    params: Mapping[str, str]
+    caller: Token | None
+    body: IO[bytes] = field(repr=False)
+
+    @property
+    def repo_id(self) -> str:
+        """owner/name of the path."""
+        return f"{self.params['owner']}/{self.params['name']}"
+
+    @property
+    def user(self) -> str:
+        """The caller's name; only where the route asks for a writer."""
+        assert self.caller is not None
+        return self.caller.user
+
+    def repo(self) -> Repo:
+        """The repo of the path, if the caller may see it."""
+        repo = self.store.repo(self.repo_id)
+        if not self.may_see(repo):
+            raise RepoMissing(f"there is no repo {self.repo_id}")
+        return repo
+
+    def may_see(self, repo: Repo) -> bool:
+        """Whether the caller may know that the repo exists."""
+        return self.caller is not None or not repo.private
+
+    def asked(self, name: str, default: str = "") -> str:
+        """A query parameter's last value."""
+        return self.query.get(name, [default])[-1]
+
+    def json(self) -> dict[str, Any]:
+        """The body as a JSON object."""
+        return parse_object(self.body.read())
+
+    def form(self) -> dict[str, list[str]]:
+        """The body as form fields."""
+        try:
+            return parse_qs(self.body.read().decode(), keep_blank_values=True, errors="strict", max_num_fields=100_000)
+        except ValueError as error:
+            raise Refused(f"the body is not a form: {error}") from None
+
+    def url(self, **query: str) -> str:
+        """This request's URL with some query parameters replaced."""
+        merged = {**{key: values[-1] for key, values in self.query.items()}, **query}
+        return f"{self.endpoint}{self.path}?{urlencode(merged)}"
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """A JSON object; Refused for anything else."""
+    try:
+        value = json.loads(data or b"{}")
+    except (ValueError, RecursionError):
+        raise Refused("the body is not JSON") from None
+    if not isinstance(value, dict):
+        raise Refused("the body is not a JSON object")
+    return value
+
+
+def text(record: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    """A string field of a JSON object. Without a default it has to be there."""
+    value = record.get(key)
+    if value is None and default is not None:
+        return default
+    if not isinstance(value, str):
+        raise Refused(f"the field {key!r} is a string, got {json.dumps(value)[:60]}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Refused(f"the field {key!r} is not valid Unicode text") from None
+    return value
+
+
+def page(call: Call, rows: list[Any]) -> JSONResponse:
+    """A long list, PAGE rows at a time; the Link header leads to the next ones."""
+    cursor = call.asked("cursor", "0")
+    limit = call.asked("limit", str(PAGE))
+    if not all(value.isascii() and value.isdigit() and len(value) < 10 for value in (cursor, limit)):
+        raise Refused(f"cursor and limit are numbers, got {cursor[:20]!r} and {limit[:20]!r}")
+    start = int(cursor)
+    end = start + max(1, min(int(limit), PAGE))
+    headers = {"Link": f'<{call.url(cursor=str(end))}>; rel="next"'} if end < len(rows) else {}
+    return JSONResponse(rows[start:end], headers=headers)
+
+
+def refusal(error: HubError, *, anonymous: bool) -> Response:
+    """The answer for an error, in the form that huggingface_hub turns into its own exceptions."""
+    status, code = (error.status, error.code) if isinstance(error, Denied) else _STATUS.get(type(error), (400, None))
+    if isinstance(error, RepoMissing) and anonymous:
+        status = 401  # as the Hub: whether it is private or not there is not for everybody to know
+    message = f"{error}; {error.hint}" if error.hint else str(error)
+    one_line = " ".join(message.split()).encode("ascii", "backslashreplace").decode()
+    headers = {"X-Error-Message": one_line[:2000]}
+    if code:
+        headers["X-Error-Code"] = code
+    if isinstance(error, EntryMissing):
+        headers["X-Repo-Commit"] = error.commit
+    return JSONResponse({"error": message}, status, headers=headers)

@@ -1,0 +1,82 @@
+"""Repos: create, delete, rename, list, describe."""
+
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from ..storage.faults import AlreadyThere, Refused
+from ..storage.records import Commit, Repo
+from .call import Call, page, text
+
+
+def create(call: Call) -> Response:
+    """A new repo. One that exists answers 409 with its url, which is all that exist_ok=True needs."""
+    body = call.json()
+    repo_id = _named(call, body)
+    private = body.get("private") is True or text(body, "visibility", "public") == "private"
+    answer = {"url": f"{call.endpoint}/kernels/{repo_id}", "name": repo_id, "id": repo_id}
+    try:
+        call.store.create(repo_id, author=call.user, private=private)
+    except AlreadyThere as error:
+        return JSONResponse({**answer, "error": str(error)}, 409, headers={"X-Error-Message": str(error)})
+    return JSONResponse(answer)
+
+
+def delete(call: Call) -> Response:
+    """Remove a repo."""
+    call.store.delete(_named(call, call.json()))
+    return JSONResponse({})
+
+
+def move(call: Call) -> Response:
+    """Rename a repo. The old name is free at once; no redirect is kept."""
+    body = call.json()
+    _require_kernel(body)
+    new = text(body, "toRepo")
+    call.store.move(text(body, "fromRepo"), new)
+    return JSONResponse({"url": f"{call.endpoint}/kernels/{new}"})
+
+
+def index(call: Call) -> Response:
+    """The repos that the caller may see; `author` and `search` narrow them."""
+    repos = [call.store.repo(repo_id) for repo_id in call.store.ids()]
+    author, search = call.asked("author"), call.asked("search").lower()
+    wanted = [repo for repo in repos if call.may_see(repo) and author in ("", repo.owner) and search in repo.id.lower()]
+    return page(call, [_info(repo, call.store.commit(repo, "main")) for repo in wanted])
+
+
+def info(call: Call) -> Response:
+    """A repo at main."""
+    repo = call.repo()
+    return JSONResponse(_info(repo, call.store.commit(repo, "main")))
+
+
+def revision(call: Call) -> Response:
+    """A repo at a revision."""
+    repo = call.repo()
+    return JSONResponse(_info(repo, call.store.commit(repo, call.params["rev"])))
+
+
+def _info(repo: Repo, commit: Commit) -> dict[str, Any]:
+    counts = {"gated": False, "disabled": False, "downloads": 0, "likes": 0, "tags": []}
+    return {
+        "id": repo.id,
+        "author": repo.owner,
+        "sha": commit.id,
+        "createdAt": repo.created,
+        "lastModified": commit.date,
+        "private": repo.private,
+        **counts,
+        "siblings": [{"rfilename": path} for path in commit.files],
+    }
+
+
+def _named(call: Call, body: dict[str, Any]) -> str:
+    _require_kernel(body)
+    return f"{text(body, 'organization', call.user)}/{text(body, 'name')}"
+
+
+def _require_kernel(body: dict[str, Any]) -> None:
+    kind = text(body, "type", "model")
+    if kind != "kernel":
+        raise Refused(f"this registry keeps repos of type kernel, not {kind!r}", hint="pass repo_type='kernel'")

@@ -1,0 +1,200 @@
+"""The registry as an ASGI app: the routes of a Hugging Face Hub that kernel clients use, over one store."""
+
+import errno
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Any
+from urllib.parse import parse_qs, unquote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route as CatchAll
+
+from kernels_neuron.errors import HubError
+
+from .handlers import accounts, commits, files, refs, repos
+from .handlers.call import Call, Denied, Policy, refusal
+from .storage.tokens import Token, Tokens
+from .store import Store
+
+Handler = Callable[[Call], Response]
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
+_HOST = re.compile(r"[A-Za-z0-9._-]+(:\d+)?|\[[0-9a-fA-F:.]+\](:\d+)?")
+_SPOOL_BYTES = 2**20
+_SMALL_BODY_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Route:
+    """A method, a path whose {names} match one segment each and {path...} the rest, and who may call it."""
+
+    method: str
+    pattern: str
+    handler: Handler
+    writes: bool = False
+
+    def match(self, method: str, segments: list[str]) -> dict[str, str] | None:
+        """The values of the {names}, or None. `segments` are still encoded: a revision may hold an encoded '/'."""
+        if method != self.method:
+            return None
+        wanted = self.pattern[1:].split("/")
+        open_ended = wanted[-1] == "{path...}"
+        if len(segments) < len(wanted) if open_ended else len(segments) != len(wanted):
+            return None
+        found: dict[str, str] = {}
+        for want, segment in zip(wanted, segments, strict=False):
+            if want == "{path...}":
+                break
+            name = want[1:-1] if want.startswith("{") else None
+            if name:
+                found[name] = _decoded(segment)
+            elif want != segment:
+                return None
+        if open_ended:
+            found["path"] = "/".join(_decoded(segment) for segment in segments[len(wanted) - 1 :])
+        return found
+
+
+def _repo_reads(kind: str) -> list[Route]:
+    at = f"/api/{kind}/{{owner}}/{{name}}"
+    return [
+        Route("GET", f"/api/{kind}", repos.index),
+        Route("GET", at, repos.info),
+        Route("GET", f"{at}/revision/{{rev}}", repos.revision),
+        Route("GET", f"{at}/refs", refs.index),
+        Route("GET", f"{at}/tree/{{rev}}", files.tree),
+        Route("GET", f"{at}/tree/{{rev}}/{{path...}}", files.tree),
+        Route("POST", f"{at}/paths-info/{{rev}}", files.paths_info),
+        Route("GET", f"{at}/commits/{{rev}}", files.commits),
+    ]
+
+
+_AT = "/api/kernels/{owner}/{name}"
+# `kernels benchmark` and a few others ask for a model: every kernel can be read under the model routes too
+ROUTES = [
+    Route("GET", "/kernels/{owner}/{name}/resolve/{rev}/{path...}", files.resolve),
+    Route("GET", "/{owner}/{name}/resolve/{rev}/{path...}", files.resolve),
+    *_repo_reads("kernels"),
+    *_repo_reads("models"),
+    Route("GET", "/api/whoami-v2", accounts.whoami),
+    Route("GET", "/api/organizations/{owner}/overview", accounts.organization),
+    Route("GET", "/api/users/{owner}/overview", accounts.user),
+    Route("GET", "/api/agent-harnesses", accounts.agent_harnesses),
+    Route("POST", "/api/validate-yaml", accounts.validate_yaml),
+    Route("GET", "/health", accounts.health),
+    Route("POST", "/api/repos/create", repos.create, writes=True),
+    Route("DELETE", "/api/repos/delete", repos.delete, writes=True),
+    Route("POST", "/api/repos/move", repos.move, writes=True),
+    Route("POST", f"{_AT}/branch/{{rev}}", refs.create_branch, writes=True),
+    Route("DELETE", f"{_AT}/branch/{{rev}}", refs.delete_branch, writes=True),
+    Route("POST", f"{_AT}/tag/{{rev}}", refs.create_tag, writes=True),
+    Route("DELETE", f"{_AT}/tag/{{rev}}", refs.delete_tag, writes=True),
+    Route("POST", f"{_AT}/preupload/{{rev}}", commits.preupload, writes=True),
+    Route("POST", f"{_AT}/commit/{{rev}}", commits.commit, writes=True),
+    Route("GET", f"{_AT}/xet-write-token/{{rev}}", commits.no_xet),
+    Route("GET", f"{_AT}/xet-read-token/{{rev}}", commits.no_xet),
+]
+
+
+def make_app(store: Store, *, policy: Policy | None = None) -> Starlette:
+    """The registry over `store`. Without a policy: its own tokens write, everybody reads what is not private."""
+    policy = policy or Policy(store.tokens)
+
+    async def answer(request: Request) -> Response:
+        return await _answer(request, store, policy)
+
+    return Starlette(routes=[CatchAll("/{path:path}", answer, methods=_METHODS)])
+
+
+async def _answer(request: Request, store: Store, policy: Policy) -> Response:
+    caller: Token | None = None
+    try:
+        caller = await run_in_threadpool(_caller, request.headers.get("authorization"), policy.tokens)
+        route, params = _route(request)
+        if route.writes:
+            _require_writer(caller)
+        with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as body:
+            is_commit = route.handler is commits.commit
+            await _read_body(request, body, policy.max_commit_bytes if is_commit else _SMALL_BODY_BYTES)
+            call = _call(request, store, policy, params, caller, body)
+            return await run_in_threadpool(route.handler, call)
+    except HubError as error:
+        return refusal(error, anonymous=caller is None)
+    except ClientDisconnect:
+        return Response(status_code=400)  # nobody is there to read it
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # 507 and not 500: clients would send the whole upload again five times
+        return JSONResponse({"error": "the registry's disk is full"}, 507)
+
+
+def _route(request: Request) -> tuple[Route, dict[str, str]]:
+    raw = request.scope.get("raw_path") or request.url.path.encode()
+    segments = raw.decode("latin-1").removeprefix("/").rstrip("/").split("/")
+    method = "GET" if request.method == "HEAD" else request.method
+    for route in ROUTES:
+        params = route.match(method, segments)
+        if params is not None:
+            return route, params
+    message = f"this registry has no {request.method} {request.url.path}"
+    if segments[0] == "api" and segments[1:2] in (["models"], ["datasets"], ["spaces"]):
+        message += "; it keeps repos of type kernel: pass repo_type='kernel'"
+    raise Denied(404, message)
+
+
+def _caller(authorization: str | None, tokens: Tokens) -> Token | None:
+    if not authorization:
+        return None
+    scheme, _, token = authorization.partition(" ")
+    known = tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+    if known is None:
+        # any other message would make huggingface_hub say that the repo does not exist
+        raise Denied(401, "Invalid credentials in Authorization header")
+    return known
+
+
+def _require_writer(caller: Token | None) -> None:
+    # 403 for the anonymous too: huggingface_hub reads a 401 on a repo's URL as "no such repo"
+    if caller is None:
+        raise Denied(403, "writing takes a token with the role write: set HF_TOKEN")
+    if caller.role != "write":
+        raise Denied(403, f"the token of {caller.user} has the role {caller.role}, writing takes the role write")
+
+
+async def _read_body(request: Request, body: IO[bytes], limit: int) -> None:
+    declared = request.headers.get("content-length", "0")
+    size = 0
+    if declared.isascii() and declared.isdigit() and len(declared) < 20 and int(declared) > limit:
+        raise Denied(413, f"the body takes at most {limit} bytes, got {declared}")
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise Denied(413, f"the body takes at most {limit} bytes")
+        body.write(chunk)
+    body.seek(0)
+
+
+def _call(
+    request: Request, store: Store, policy: Policy, params: dict[str, str], caller: Token | None, body: Any
+) -> Call:
+    host = request.headers.get("host", "")
+    if not _HOST.fullmatch(host):
+        raise Denied(400, "the Host header is not a host name")
+    try:
+        query = parse_qs(request.scope["query_string"].decode(), errors="strict", max_num_fields=1000)
+    except ValueError:
+        raise Denied(400, "the query string cannot be decoded") from None
+    path = (request.scope.get("raw_path") or b"").decode("latin-1")
+    return Call(store, policy, f"{request.url.scheme}://{host}", path, query, params, caller, body)
+
+
+def _decoded(segment: str) -> str:
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        raise Denied(400, "the path is not percent-encoded UTF-8") from None
