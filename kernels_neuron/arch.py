@@ -1,0 +1,215 @@
+"""Chips as frozen data. Every number carries its source as a comment; `assumed` marks what nobody says.
+
+Tags: [arch2] [arch3] [arch4] the Trainium1, 2 and 3 architecture guides; [isa] the NKI ISA reference up to SDK 2.26, whose
+cost statements were dropped later; [dma] the NKI DMA overview and bandwidth guide; [trace] measured in public trn2 profiler
+traces; [read] read off a published figure.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .errors import UsageError
+
+
+@dataclass(frozen=True)
+class EngineTiming:
+    """Clock and fixed costs of one compute engine.
+
+    ghz         clock
+    issue_ns    added to the streaming time between two back-to-back instructions (initiation interval)
+    latency_ns  added to the streaming time from start to last write
+    set_ns      end of an instruction to its semaphore being visible
+    wake_ns     visible semaphore to the start of a waiting instruction
+    """
+
+    ghz: float
+    issue_ns: float
+    latency_ns: float
+    set_ns: float
+    wake_ns: float
+
+
+@dataclass(frozen=True)
+class Arch:
+    """One NeuronCore generation: capacities, limits, clocks and transfer constants."""
+
+    name: str
+    generation: int
+    validated: bool  # the latency model was compared with measurements of this chip
+
+    sbuf_partition_bytes: int
+    sbuf_usable_partition_bytes: int
+    moving_fmax: int
+    tensor_tflops: dict[str, float]
+    hbm_gbps: float
+
+    tensor: EngineTiming
+    vector: EngineTiming
+    scalar: EngineTiming
+    gpsimd: EngineTiming
+    sync: EngineTiming
+
+    throttled: bool  # TensorE starts at half rate and recovers window by window
+    hardware_dge: bool
+    dma_engine_bytes_per_ns: float
+    dma_descriptor_ns: float
+    dma_stream_gbps: float
+    vector_fast_modes: bool
+
+    partitions: int = 128  # [arch2] [arch3] [arch4]
+    psum_partition_bytes: int = 16384  # [arch2]
+    psum_banks: int = 8  # [arch2]
+    psum_bank_bytes: int = 2048  # [arch2]
+    stationary_fmax: int = 128  # [isa]
+    bn_stats_fmax: int = 512  # [isa]
+    min_issue_cycles: int = 64  # [isa] "roughly 64"; assumed the same on every engine
+    gpsimd_start_cycles: int = 150  # [isa]
+    pe_min_cycles: int = 64  # [isa]
+    fp32_passes: int = 2  # [trace] LOW and HIGH
+    fp32_cycles_per_row: int = 2  # [trace] per pass, four in all as [isa] says
+    act_table_load_ns: float = 1283.0  # [trace]; 1300 [read]
+    throttle_window_ns: float = 4096 / 1.2  # [trace] 4096 cycles at 1.2 GHz
+    throttle_threshold: float = 3 / 8  # [trace]
+
+    dma_engines: int = 16  # [dma]
+    dma_max_descriptor_bytes: int = 4096  # [trace]
+    dma_issue_ns: float = 477.0  # [trace] hardware DGE, per DMA instruction
+    dma_issue_per_descriptor_ns: float = 0.37  # [trace]
+    dma_gap_ns: float = 47.0  # [trace] between two DMA instructions of one queue
+    dma_generation_ns: float = 1190.0  # [trace] software DGE before the visible trigger
+    dma_software_issue_ns: float = 580.0  # [trace] software DGE, back to back
+    dma_first_packet_load_ns: float = 1330.0  # [trace] hardware DGE
+    dma_first_packet_store_ns: float = 1190.0  # [trace]
+    dma_software_first_packet_load_ns: float = 760.0  # [trace]
+    dma_software_first_packet_store_ns: float = 630.0  # [trace]
+    dma_spread_ns: float = 9.6  # [trace] start of engine i+1 after engine i
+    dma_load_stall_ns: float = 500.0  # [trace] hardware load on an idle ring, as one constant on all engines
+    dma_completion_ns: float = 354.0  # [trace] last data to the 16th increment, 6 + 348
+    launch_us: float = 8.5  # [trace] nki.benchmark p50 less body, 7.5 to 9.3
+
+    @property
+    def tile_size(self) -> dict[str, int]:
+        """The constants that `nl.tile_size` answers on this chip."""
+        return {
+            "pmax": self.partitions,
+            "psum_bank_fmax": self.psum_bank_bytes // 4,
+            "psum_bank_fmax_bytes": self.psum_bank_bytes,
+            "psum_fmax": self.psum_bank_bytes // 4,
+            "psum_num_banks": self.psum_banks,
+            "gemm_stationary_fmax": self.stationary_fmax,
+            "gemm_moving_fmax": 512,  # tutorials assume 512 on every generation
+            "bn_stats_fmax": self.bn_stats_fmax,
+            "sbuf_size_bytes": self.partitions * self.sbuf_partition_bytes,
+            "sbuf_fmax_bytes": self.sbuf_usable_partition_bytes,
+            "sbuf_fmax": self.sbuf_usable_partition_bytes // 4,
+            "total_available_sbuf_size": self.sbuf_usable_partition_bytes,
+            "psum_min_align": 4,  # assumed: no number is published
+            "sbuf_min_align": 4,  # assumed: no number is published
+        }
+
+    def engine(self, name: str) -> EngineTiming:
+        """Timing of the engine called "tensor", "vector", "scalar", "gpsimd" or "sync"."""
+        return getattr(self, name)
+
+
+def _tflops(bf16: float, fp8: float, fp32: float) -> dict[str, float]:
+    return {
+        "bfloat16": bf16,
+        "float16": bf16,
+        "tfloat32": bf16,
+        "float8_e4m3": fp8,
+        "float8_e5m2": fp8,
+        "float8_e4m3fn": fp8,
+        "float32": fp32,
+    }
+
+
+KIB: Final = 1024
+
+TRN2: Final = Arch(
+    name="trn2",
+    generation=3,
+    validated=True,
+    sbuf_partition_bytes=224 * KIB,  # [arch3]
+    sbuf_usable_partition_bytes=(224 - 16) * KIB - 8,  # 16 KiB of dynamic-DMA scratch and 8 bytes, vendor kernel library
+    moving_fmax=512,  # [isa]
+    tensor_tflops=_tflops(78.6, 157.3, 19.7),  # [arch3] 128 * 128 * 2 * 2.4 GHz; float32 at a quarter
+    hbm_gbps=358.0,  # [arch3] 2.9 TB/s over 8 cores
+    tensor=EngineTiming(ghz=2.4, issue_ns=2, latency_ns=160, set_ns=15, wake_ns=41),  # [arch3] [trace]
+    vector=EngineTiming(ghz=0.96, issue_ns=70, latency_ns=150, set_ns=12, wake_ns=23),  # [arch3] [trace]
+    scalar=EngineTiming(ghz=1.2, issue_ns=62, latency_ns=158, set_ns=10, wake_ns=22),  # [arch3] [trace]
+    gpsimd=EngineTiming(ghz=1.2, issue_ns=0, latency_ns=125, set_ns=12, wake_ns=23),  # [arch3]; latency assumed, 150 cycles
+    sync=EngineTiming(ghz=1.2, issue_ns=50, latency_ns=18, set_ns=12, wake_ns=16),  # [trace]
+    throttled=True,  # [trace]
+    hardware_dge=True,  # [arch3]
+    dma_engine_bytes_per_ns=27.2,  # [dma] [trace]
+    dma_descriptor_ns=4.7,  # [trace]
+    dma_stream_gbps=368.0,  # [dma]
+    vector_fast_modes=True,  # [arch3]
+)
+
+TRN1: Final = replace(
+    TRN2,
+    name="trn1",
+    generation=2,
+    sbuf_partition_bytes=192 * KIB,  # [arch2]
+    sbuf_usable_partition_bytes=(192 - 16) * KIB,  # [isa] 16 KiB reserved by the compiler
+    tensor_tflops=_tflops(91.8, 91.8, 22.9),  # [arch2] 128 * 128 * 2 * 2.8 GHz
+    hbm_gbps=410.0,  # [arch2] 820 GB/s over 2 cores
+    tensor=EngineTiming(ghz=2.8, issue_ns=2, latency_ns=157, set_ns=12, wake_ns=41),  # [arch2] [read]; wake assumed as trn2
+    vector=EngineTiming(ghz=1.12, issue_ns=54, latency_ns=350, set_ns=12, wake_ns=23),  # [arch2] [read]; 60 cycles
+    scalar=EngineTiming(ghz=1.4, issue_ns=46, latency_ns=159, set_ns=10, wake_ns=22),  # [arch2] [read]
+    gpsimd=EngineTiming(ghz=1.4, issue_ns=0, latency_ns=107, set_ns=12, wake_ns=23),  # [arch2]; assumed as trn2
+    sync=EngineTiming(ghz=1.4, issue_ns=50, latency_ns=18, set_ns=12, wake_ns=16),  # assumed as trn2
+    throttled=False,  # none documented
+    hardware_dge=False,  # [arch2]
+    dma_engine_bytes_per_ns=18.0,  # [read] 32 KiB on one engine in 1.81 to 2.0 us
+    dma_descriptor_ns=6.0,  # [read] 5 to 7
+    dma_stream_gbps=272.0,  # [dma]
+    vector_fast_modes=False,  # [arch2]
+    launch_us=20.0,  # [read] profiler total less body, 17 to 22
+)
+
+TRN3: Final = replace(
+    TRN2,
+    name="trn3",
+    generation=4,
+    validated=False,
+    sbuf_partition_bytes=256 * KIB,  # [arch4]
+    sbuf_usable_partition_bytes=(256 - 16) * KIB - 8,  # assumed as trn2
+    moving_fmax=4096,  # [isa] float32 results; 8192 for bfloat16 ones
+    hbm_gbps=588.0,  # [arch4] 4.7 TB/s over 8 cores
+    vector=EngineTiming(ghz=1.2, issue_ns=70, latency_ns=150, set_ns=12, wake_ns=23),  # [arch4]; constants assumed as trn2
+    dma_engine_bytes_per_ns=38.4,  # [dma]
+    dma_stream_gbps=528.0,  # [dma]
+)
+
+CHIPS: Final = {"trn1": TRN1, "trn2": TRN2, "trn3": TRN3}
+_ALIASES: Final = {"inf2": "trn1", "gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
+
+# Which engine runs an instruction when the kernel leaves the choice to the compiler, the same for all kernels.
+# The real compiler balances load; no rule is published, so each line is `assumed` unless it says otherwise.
+DEFAULT_ENGINE: Final = {
+    "tensor_copy": "vector",  # assumed; VectorE is the only engine with fast modes for it [arch3]
+    "tensor_scalar": "vector",  # assumed
+    "tensor_tensor": "vector",  # [isa] all-integer operands outside PSUM go to GpSimdE
+    "memset": "vector",  # assumed; GpSimdE when the destination is 32-bit and larger would be as likely
+    "dma_load": "sync",  # [trace] every hardware load of the public traces is triggered there
+    "dma_store": "scalar",  # [trace] every hardware store of the public traces is triggered there
+}
+
+
+def chip(name: str | Arch) -> Arch:
+    """The chip called trn1, trn2 or trn3 (or inf2, gen2, gen3, gen4)."""
+    if isinstance(name, Arch):
+        return name
+    found = CHIPS.get(_ALIASES.get(name, name))
+    if found is None:
+        raise UsageError(f"no chip is called {name!r}", hint=f"use one of {', '.join([*CHIPS, *_ALIASES])}")
+    return found
+
+
+def default_chip() -> Arch:
+    """The chip that NEURON_PLATFORM_TARGET_OVERRIDE names, else trn2."""
+    return chip(os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or "trn2")

@@ -1,0 +1,24 @@
+"""How one simulated run behaves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Options of a simulated run; every one has a default that is as strict as the chip.
+
+    nki       NKI API version the kernel is written for, "0.3" to "0.7"
+    lnc       physical cores per logical core when the kernel is launched without a grid, 1 or 2
+    seed      seed of the random number engines
+    watch     names of tiles to print at each write
+    switches  overrides of undocumented behaviour; the names are the keys of kernels_neuron.sim.switches.SWITCHES
+    execute   False prices the instructions without computing anything
+    """
+
+    nki: str = "0.7"
+    lnc: int = 1
+    seed: int = 0
+    watch: tuple[str, ...] = ()
+    switches: Mapping[str, object] = field(default_factory=dict)
+    execute: bool = True

@@ -1,0 +1,87 @@
+"""Arithmetic on tiles: widening to float32, rounding into a dtype, and the fastest library for each, chosen here alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from kernels_neuron.dtypes import ROWS, DType
+
+_BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def f32(array: np.ndarray) -> np.ndarray:
+    """`array` widened to float32, as an engine reads an operand. May be a view: callers do not write into it."""
+    if array.dtype == np.float32:
+        return array
+    if array.dtype == _BF16:
+        # bfloat16 is the upper half of a float32
+        return (array.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)
+
+
+def store(target: np.ndarray, values: np.ndarray, dtype: DType, fp8_overflow: Any = "format") -> None:
+    """Round float32 `values` into `target`, whose NKI dtype is `dtype`, as an engine writes a result.
+
+    Round to nearest even; integers saturate and NaN becomes 0; floats beyond the range become inf.
+    """
+    values = values.reshape(target.shape)
+    if target.dtype == np.float32:
+        target[...] = round_tf32(values) if dtype == "tfloat32" else values
+    elif target.dtype == _BF16:
+        target.view(np.uint16)[...] = bf16_bits(values)
+    elif ROWS[dtype].kind == "bool":
+        target[...] = values != 0
+    elif ROWS[dtype].is_integer:
+        target[...] = saturate(values, target.dtype)
+    else:
+        if fp8_overflow == "saturate" and target.dtype.itemsize == 1:
+            largest = ROWS[dtype].largest
+            values = np.clip(values, -largest, largest)
+        with np.errstate(over="ignore", invalid="ignore"):
+            target[...] = values.astype(target.dtype)
+
+
+def bf16_bits(values: np.ndarray) -> np.ndarray:
+    """The bfloat16 bit patterns (uint16) of float32 `values`, rounded to nearest even."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
+    nan = np.isnan(values)
+    if nan.any():
+        rounded = np.where(nan, (bits >> 16) | 0x40, rounded)
+    return rounded.astype(np.uint16)
+
+
+def saturate(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """float32 `values` as integers: nearest even, clipped to the range, NaN as 0."""
+    info = np.iinfo(dtype)
+    wide = np.nan_to_num(np.rint(values.astype(np.float64)), nan=0.0, posinf=info.max, neginf=info.min)
+    return np.clip(wide, info.min, info.max).astype(dtype)
+
+
+def round_tf32(values: np.ndarray) -> np.ndarray:
+    """float32 `values` with the mantissa rounded to 10 bits, nearest even."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = (bits + (((bits >> 13) & 1) + np.uint32(0xFFF))) & np.uint32(0xFFFFE000)
+    return np.where(np.isfinite(values), rounded.view(np.float32), values)
+
+
+def matmul(stationary: np.ndarray, moving: np.ndarray, matmul_sum: Any) -> np.ndarray:
+    """stationary.T @ moving over float32 [K, M] and [K, N]; sums in float32 or in float64 with one rounding."""
+    if matmul_sum == "float64":
+        with np.errstate(over="ignore", invalid="ignore"):
+            return (stationary.T.astype(np.float64) @ moving.astype(np.float64)).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return stationary.T @ moving
+
+
+def torch_unary(name: str) -> Callable[[np.ndarray], np.ndarray]:
+    """The torch function `name` over float32 arrays; torch is several times faster than numpy on exp, tanh and erf."""
+
+    def call(values: np.ndarray) -> np.ndarray:
+        import torch
+
+        return getattr(torch, name)(torch.from_numpy(np.ascontiguousarray(values))).numpy()
+
+    return call

@@ -1,0 +1,188 @@
+"""NeuronCore: allocates tiles, issues the steps of instructions, keeps the trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernels_neuron.arch import Arch
+from kernels_neuron.dtypes import ROWS, DType
+from kernels_neuron.dtypes import dtype as as_dtype
+from kernels_neuron.settings import Settings
+
+from . import switches
+from .locate import caller, fail
+from .memory import MemoryRegion, Storage
+from .tensor import NkiTensor, row_major
+from .trace import Price, Record, Tile, Trace
+
+MAX_TENSOR_DIMS = 5
+
+
+@dataclass(slots=True)
+class Step:
+    """What an instruction asks of one engine: its price, the tensors it reads and writes, and the effect on their bytes.
+
+    macs    multiply-accumulates, for TensorE steps
+    matmul  True when `writes` come from the matmul data path, which PSUM accumulation rules look at
+    """
+
+    engine: str
+    price: Price
+    reads: Sequence[NkiTensor] = ()
+    writes: Sequence[NkiTensor] = ()
+    effect: Callable[[], None] | None = None
+    macs: int = 0
+    matmul: bool = False
+
+
+class NeuronCore:
+    """One physical core running one program of a launch grid.
+
+    shared  the shared-HBM allocations of the launch, in allocation order: program 1 gets the tensors program 0 made
+    """
+
+    def __init__(self, arch: Arch, settings: Settings, program: int = 0, programs: int = 1, shared: list[Storage] | None = None) -> None:
+        self.arch = arch
+        self.settings = settings
+        self.switches = switches.resolve(settings.switches)
+        self.program = program
+        self.programs = programs
+        self.trace = Trace(arch.name, program)
+        self.storages: list[Storage] = []
+        self._shared = shared if shared is not None else []
+        self._next_shared = 0
+        self._next_tile = program << 32  # programs share HBM tensors, never tile ids
+
+    # ---- allocation
+
+    def allocate(
+        self, shape: Sequence[int], dtype: Any, buffer: MemoryRegion, name: str = "", address: tuple[int, int] | None = None
+    ) -> NkiTensor:
+        """A new tensor whose bytes are unwritten."""
+        shape = _checked_shape(shape, buffer)
+        dtype = as_dtype(dtype)
+        if not isinstance(buffer, MemoryRegion):
+            fail("buffer-type", f"buffer takes nl.sbuf, nl.psum or an HBM region, got {buffer!r}")
+        if buffer.on_chip and shape[0] > self.arch.partitions:
+            fail(
+                "partition-limit",
+                f"a {buffer.value} tile has at most {self.arch.partitions} partitions, got {list(shape)}",
+                "split the partition axis into tiles of nl.tile_size.pmax",
+            )
+        if buffer is MemoryRegion.shared_hbm and self._next_shared < len(self._shared):
+            return self._adopt_shared(shape, dtype)
+        storage = self._new_storage(shape, dtype, buffer, name, address)
+        if buffer is MemoryRegion.shared_hbm:
+            self._shared.append(storage)
+            self._next_shared += 1
+        return _whole(storage, shape)
+
+    def _adopt_shared(self, shape: tuple[int, ...], dtype: DType) -> NkiTensor:
+        storage = self._shared[self._next_shared]
+        self._next_shared += 1
+        if storage.tile.shape != shape or storage.dtype != dtype:
+            fail("lnc-divergence", f"program {self.program} allocates shared_hbm {dtype}{list(shape)} where program 0 allocated {storage.tile}")
+        self.trace.tiles[storage.tile.id] = storage.tile
+        return _whole(storage, shape)
+
+    def _new_storage(
+        self, shape: tuple[int, ...], dtype: DType, buffer: MemoryRegion, name: str, address: tuple[int, int] | None, data: np.ndarray | None = None
+    ) -> Storage:
+        item = ROWS[dtype].itemsize
+        partitions, nbytes = (shape[0], math.prod(shape[1:]) * item) if buffer.on_chip else (1, math.prod(shape) * item)
+        tile = Tile(self._next_tile, name, buffer.value, dtype, shape, partitions, nbytes, self.trace.line_id(*caller()), address)
+        self._next_tile += 1
+        is_input = data is not None
+        if data is None and self.settings.execute:
+            data = np.empty(partitions * nbytes, np.uint8)
+        storage = Storage(tile, buffer, dtype, data, is_input=is_input)
+        self.trace.tiles[tile.id] = tile
+        self.storages.append(storage)
+        return storage
+
+    def bind_input(self, array: np.ndarray, dtype: DType, name: str) -> Storage:
+        """A kernel argument in HBM over the bytes of `array`, which is contiguous."""
+        flat = array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
+        return self._new_storage(array.shape, dtype, MemoryRegion.shared_hbm, name, None, flat)
+
+    def adopt_input(self, storage: Storage) -> None:
+        """Share an argument bound by program 0."""
+        self.trace.tiles[storage.tile.id] = storage.tile
+
+    # ---- execution
+
+    def issue(self, name: str, steps: Iterable[Step]) -> None:
+        """Run the steps of one instruction in order and record them."""
+        file, line = caller()
+        where = self.trace.line_id(file, line)
+        execute = self.settings.execute
+        instruction = self.trace.instructions
+        self.trace.instructions += 1
+        for step in steps:
+            for tensor in step.reads:
+                if not tensor.storage.written.whole:
+                    self._check_written(name, tensor)
+            if execute and step.effect is not None:
+                step.effect()
+            for tensor in step.writes:
+                region = tensor.region()
+                tensor.storage.written.add(region)
+                if step.matmul:
+                    tensor.storage.mm_written.add(region)
+            self.trace.records.append(
+                Record(
+                    name,
+                    step.engine,
+                    step.price,
+                    tuple(tensor.region() for tensor in step.reads),
+                    tuple(tensor.region() for tensor in step.writes),
+                    instruction,
+                    where,
+                    step.macs,
+                )
+            )
+            if self.settings.watch:
+                self._show_watched(name, step.writes)
+
+    def _check_written(self, name: str, tensor: NkiTensor) -> None:
+        if tensor.size and not tensor.storage.written.contains(tensor.region()):
+            fail(
+                "unwritten-read",
+                f"{name} reads bytes of {tensor!r} that nothing has written (allocated at {self.trace.where(tensor.storage.tile.where)})",
+                "write the whole region first, or read a shorter slice",
+            )
+
+    def _show_watched(self, name: str, tensors: Sequence[NkiTensor]) -> None:
+        for tensor in tensors:
+            if tensor.name in self.settings.watch and self.settings.execute:
+                print(f"{name} wrote {tensor!r}\n{tensor.array()}")
+
+
+def _checked_shape(shape: Sequence[int], buffer: Any) -> tuple[int, ...]:
+    if isinstance(shape, (int, np.integer)):
+        shape = (int(shape),)
+    try:
+        sizes = tuple(int(size) for size in shape)
+    except TypeError:
+        fail("shape-type", f"shape takes compile-time integers, got {shape!r}")
+    if any(size < 1 for size in sizes) or not sizes:
+        fail("shape-empty", f"a tensor has at least one element, got shape {list(sizes)}")
+    if len(sizes) > MAX_TENSOR_DIMS and getattr(buffer, "on_chip", False):
+        fail("view-rank", f"an on-chip tensor has at most {MAX_TENSOR_DIMS} dims, got {list(sizes)}")
+    if len(sizes) < 2 and getattr(buffer, "on_chip", False):
+        fail("tile-rank", f"an on-chip tensor has a partition and a free axis, got shape {list(sizes)}", "use shape (1, n) or (n, 1)")
+    return sizes
+
+
+def _whole(storage: Storage, shape: tuple[int, ...]) -> NkiTensor:
+    return NkiTensor(storage, shape, row_major(shape), 0, storage.dtype)
+
+
+def whole(storage: Storage) -> NkiTensor:
+    """The view of a whole allocation."""
+    return _whole(storage, storage.tile.shape)

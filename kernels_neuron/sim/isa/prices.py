@@ -1,0 +1,232 @@
+"""PRICES: what each instruction costs its engine, as a function of the chip and of facts about its operands.
+
+Tags as in arch.py. N is the number of elements per partition of the widest operand; partitions do not change the time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernels_neuron.arch import Arch
+from kernels_neuron.dtypes import ROWS
+from kernels_neuron.sim.memory import MemoryRegion
+from kernels_neuron.sim.tensor import NkiTensor
+from kernels_neuron.sim.trace import Price, Transfer
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a price may depend on.
+
+    engine       engine that runs the step
+    n            elements per partition
+    dtypes       of destination first, then sources
+    memories     of the same operands, "sbuf" or "psum"
+    contiguous   every operand's innermost free dim has stride 1
+    op           operator or function name, "" if none
+    pointer      a scalar operand is a [P, 1] tile rather than an immediate
+    """
+
+    engine: str
+    n: int
+    dtypes: tuple[str, ...]
+    memories: tuple[str, ...]
+    contiguous: bool
+    op: str = ""
+    pointer: bool = False
+
+    @property
+    def all_sbuf(self) -> bool:
+        return all(memory == "sbuf" for memory in self.memories)
+
+    @property
+    def all_16bit(self) -> bool:
+        return all(dtype in ("bfloat16", "float16") for dtype in self.dtypes)
+
+
+def facts(engine: str, dst: NkiTensor, *sources: NkiTensor, op: str = "", pointer: bool = False) -> Facts:
+    """Facts of an instruction that writes `dst` from `sources`."""
+    operands = (dst, *sources)
+    return Facts(
+        engine=engine,
+        n=max(tensor.free_size for tensor in operands),
+        dtypes=tuple(tensor.dtype for tensor in operands),
+        memories=tuple("psum" if tensor.buffer is MemoryRegion.psum else "sbuf" for tensor in operands),
+        contiguous=all(tensor.strides[-1] == 1 or tensor.shape[-1] == 1 for tensor in operands),
+        op=op,
+        pointer=pointer,
+    )
+
+
+def _engine(arch: Arch, engine: str, cycles: float, extra_issue_ns: float = 0.0, extra_latency_ns: float = 0.0, table: str = "") -> Price:
+    """Streaming `cycles` on an engine plus its fixed costs; never below the minimum initiation interval."""
+    timing = arch.engine(engine)
+    floor = arch.min_issue_cycles / timing.ghz
+    stream = cycles / timing.ghz
+    issue = max(floor, stream + timing.issue_ns + extra_issue_ns)
+    return Price(issue, max(issue, stream + timing.latency_ns + extra_latency_ns), table=table)
+
+
+def _copy_speed(arch: Arch, f: Facts) -> int:
+    """VectorE speed-up of tensor_copy and tensor_scalar. [arch3] performance modes; float32 tensor_scalar [trace]."""
+    if not arch.vector_fast_modes or f.engine != "vector":
+        return 1
+    if f.all_16bit and f.all_sbuf:
+        return 4 if f.contiguous else 2
+    if f.all_16bit and f.contiguous and f.memories.count("psum") == 1:
+        return 2
+    return 1
+
+
+def copy(arch: Arch, f: Facts) -> Price:
+    """N cycles [isa], faster in a performance mode [arch3]; GpSimdE starts with 150 cycles [isa]."""
+    if f.engine == "gpsimd":
+        return gpsimd(arch, f)
+    return _engine(arch, f.engine, f.n / _copy_speed(arch, f))
+
+
+def tensor_scalar(arch: Arch, f: Facts) -> Price:
+    """As a copy; float32 SBUF to SBUF runs at two elements a cycle and a pointer operand costs 65 ns more. [trace]"""
+    if f.engine == "gpsimd":
+        return gpsimd(arch, f)
+    speed = _copy_speed(arch, f)
+    if speed == 1 and arch.vector_fast_modes and f.engine == "vector" and f.all_sbuf and f.contiguous:
+        speed = 2
+    extra = 65.0 if f.pointer else 0.0
+    return _engine(arch, f.engine, f.n / speed, extra, extra)
+
+
+def tensor_tensor(arch: Arch, f: Facts) -> Price:
+    """2N cycles; N with one operand in PSUM and one in SBUF, or when all are 16-bit with both inputs in SBUF. [isa] [arch3]"""
+    if f.engine == "gpsimd":
+        return gpsimd(arch, f)
+    sources = f.memories[1:]
+    fast = "psum" in sources or (f.all_16bit and all(memory == "sbuf" for memory in sources) and f.contiguous)
+    return _engine(arch, "vector", f.n * (1 if fast else 2))
+
+
+def scalar_tensor_tensor(arch: Arch, f: Facts) -> Price:
+    """N with a PSUM operand [read] or with 16-bit operands, else 2N [isa]."""
+    fast = "psum" in f.memories[1:] or (f.all_16bit and f.n % 2 == 0)
+    return _engine(arch, "vector", f.n * (1 if fast else 2))
+
+
+def stream(arch: Arch, f: Facts) -> Price:
+    """N cycles. [isa]"""
+    return _engine(arch, f.engine, f.n)
+
+
+def stream_twice(arch: Arch, f: Facts) -> Price:
+    """2N cycles. [isa]"""
+    return _engine(arch, f.engine, 2 * f.n)
+
+
+def tensor_reduce(arch: Arch, f: Facts) -> Price:
+    """N cycles of the input, N/2 for bfloat16 in and out with add or maximum. [isa]"""
+    half = all(dtype == "bfloat16" for dtype in f.dtypes) and f.op in ("add", "maximum")
+    return _engine(arch, "vector", f.n / (2 if half else 1))
+
+
+def reduce_readout(arch: Arch, f: Facts) -> Price:
+    """The second step of a reducing instruction: reading the accumulators, 64 cycles. [isa]"""
+    return _engine(arch, f.engine, arch.min_issue_cycles)
+
+
+def activation(arch: Arch, f: Facts) -> Price:
+    """N cycles; a function costs 123 ns more to issue than a copy from SBUF and 81 from PSUM, 122 and 100 ns latency. [trace]"""
+    if f.op in ("copy", ""):
+        return _engine(arch, "scalar", f.n)
+    from_psum = f.memories[1] == "psum"
+    return _engine(arch, "scalar", f.n, 81.0 if from_psum else 123.0, 100.0 if from_psum else 122.0, table=f.op)
+
+
+def reciprocal(arch: Arch, f: Facts) -> Price:
+    """8N cycles. [isa] [trace]"""
+    return _engine(arch, "vector", 8 * f.n)
+
+
+def memset(arch: Arch, f: Facts) -> Price:
+    """N cycles, N/2 for 16-bit zeros. [isa]; the caller sets op to "zero" for those."""
+    if f.engine == "gpsimd":
+        return gpsimd(arch, f)
+    return _engine(arch, f.engine, f.n / (2 if f.op == "zero" and f.all_16bit else 1))
+
+
+def gpsimd(arch: Arch, f: Facts) -> Price:
+    """150 + N cycles. [isa]"""
+    return _engine(arch, "gpsimd", arch.gpsimd_start_cycles + f.n)
+
+
+def bn_aggr(arch: Arch, f: Facts) -> Price:
+    """13 (N / 3) cycles. [isa]"""
+    return _engine(arch, "vector", 13 * f.n / 3)
+
+
+def copy_predicated(arch: Arch, f: Facts) -> Price:
+    """2N cycles with everything in SBUF, N when source and predicate sit in different memories. [isa]"""
+    return _engine(arch, "vector", f.n * (2 if f.all_sbuf else 1))
+
+
+# ---- TensorE
+
+
+def matmul_rows(arch: Arch, dtype: str, rows: int, transpose: bool = False) -> tuple[int, int]:
+    """(passes, cycles per pass) of streaming `rows` moving rows. float32: two passes of two cycles a row, one for a transpose. [trace]"""
+    if dtype == "float32":
+        return (1 if transpose else arch.fp32_passes), max(arch.pe_min_cycles, arch.fp32_cycles_per_row * rows)
+    return 1, max(arch.pe_min_cycles, rows)
+
+
+def matmul(arch: Arch, cycles: int) -> Price:
+    """One pass of `cycles` streaming cycles."""
+    timing = arch.tensor
+    return Price(cycles / timing.ghz + timing.issue_ns, cycles / timing.ghz + timing.latency_ns, pe_cycles=cycles)
+
+
+def load_stationary(arch: Arch, dtype: str, transpose: bool = False) -> Price:
+    """Delay before an isolated matmul may stream: 30 ns 16-bit, 60 float32 transpose, 110 float32. [trace]"""
+    delay = 30.0 if dtype != "float32" else 60.0 if transpose else 110.0
+    return Price(delay, delay, weights=True)
+
+
+def vector_transpose(arch: Arch, f: Facts) -> Price:
+    """N cycles in blocks of 32 by 32. [isa]"""
+    return _engine(arch, "vector", f.n)
+
+
+# ---- DMA
+
+
+def dma(arch: Arch, transfer: Transfer) -> Price:
+    """What a DMA costs the queue that triggers it; the data part is `transfer`. [trace]"""
+    if transfer.dge == "none":
+        return Price(0.0, 0.0, transfer=transfer)
+    if transfer.dge == "sw":
+        return Price(arch.dma_software_issue_ns, arch.dma_software_issue_ns, transfer=transfer)
+    issue = arch.dma_issue_ns + arch.dma_issue_per_descriptor_ns * transfer.descriptors
+    return Price(issue + arch.dma_gap_ns, issue, transfer=transfer)
+
+
+PRICES: dict[str, Callable[[Arch, Facts], Price]] = {
+    "tensor_copy": copy,
+    "tensor_scalar": tensor_scalar,
+    "tensor_tensor": tensor_tensor,
+    "scalar_tensor_tensor": scalar_tensor_tensor,
+    "tensor_tensor_scan": stream_twice,
+    "tensor_reduce": tensor_reduce,
+    "tensor_scalar_reduce": stream,
+    "reduce_readout": reduce_readout,
+    "activation": activation,
+    "activation_reduce": activation,
+    "reciprocal": reciprocal,
+    "memset": memset,
+    "iota": gpsimd,
+    "affine_select": gpsimd,
+    "select_reduce": stream,  # no formula is published; assumed as range_select
+    "range_select": stream,
+    "bn_stats": stream,
+    "bn_aggr": bn_aggr,
+    "tensor_copy_predicated": copy_predicated,
+    "nc_transpose": vector_transpose,
+    "nc_stream_shuffle": stream,
+    "max8": stream,
+}

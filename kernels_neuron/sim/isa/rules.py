@@ -1,0 +1,108 @@
+"""Checks that several instructions share. Each raises KernelError with the rule's id before anything happens."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernels_neuron.dtypes import ROWS
+from kernels_neuron.sim.core import NeuronCore
+from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.memory import MemoryRegion
+from kernels_neuron.sim.tensor import NkiTensor
+
+from .ops import Op
+
+SBUF = (MemoryRegion.sbuf,)
+PSUM = (MemoryRegion.psum,)
+ON_CHIP = (MemoryRegion.sbuf, MemoryRegion.psum)
+HBM = (MemoryRegion.private_hbm, MemoryRegion.shared_hbm)
+
+
+def require_tensor(name: str, operand: str, value: Any) -> NkiTensor:
+    """`value` is a tensor."""
+    if not isinstance(value, NkiTensor):
+        fail("operand-type", f"{name} takes a tensor as {operand}, got {value!r}")
+    return value
+
+
+def require_buffer(name: str, operand: str, tensor: NkiTensor, allowed: Sequence[MemoryRegion], hint: str | None = None) -> None:
+    """`tensor` lives in one of the `allowed` memories."""
+    if tensor.buffer not in allowed:
+        places = " or ".join(dict.fromkeys("HBM" if region in HBM else region.value.upper() for region in allowed))
+        fail("operand-buffer", f"{name} takes {operand} in {places}, got {tensor!r}", hint)
+
+
+def require_tile(name: str, operand: str, value: Any, core: NeuronCore, allowed: Sequence[MemoryRegion] = ON_CHIP) -> NkiTensor:
+    """`value` is an on-chip operand: a tensor in `allowed`, at most 128 partitions, starting where the engines can address."""
+    tensor = require_tensor(name, operand, value)
+    hint = "load it into SBUF with dma_copy first" if tensor.buffer in HBM else None
+    require_buffer(name, operand, tensor, allowed, hint)
+    if tensor.shape[0] > core.arch.partitions:
+        fail(
+            "partition-limit",
+            f"{name} takes at most {core.arch.partitions} partitions, {operand} has {tensor.shape[0]}",
+            "split the partition axis into tiles of nl.tile_size.pmax",
+        )
+    if tensor.strides[0] != tensor._partition_stride and tensor.shape[0] > 1:
+        fail("partition-step", f"{name} takes contiguous partitions, {operand} {tensor!r} steps over them")
+    require_start_partition(name, operand, tensor)
+    return tensor
+
+
+def require_start_partition(name: str, operand: str, tensor: NkiTensor) -> None:
+    """Start partitions an engine can address: 0, 32, 64, 96, and the span must fit. Source: architecture guide 2, access patterns."""
+    start, count = tensor.start_partition, tensor.shape[0]
+    allowed = {0} if count > 64 else {0, 64} if count > 32 else {0, 32, 64, 96}
+    if start not in allowed:
+        fail(
+            "start-partition",
+            f"{name} takes {operand} of {count} partitions starting at {', '.join(map(str, sorted(allowed)))}, got start {start}",
+            "copy it to a tile of its own with dma_copy, which has no such rule",
+        )
+
+
+def require_same_extent(name: str, hint: str | None = None, **operands: NkiTensor) -> None:
+    """All operands have one partition count and one number of elements per partition; ranks may differ."""
+    (first_name, first), *rest = operands.items()
+    for other_name, other in rest:
+        if other.shape[0] != first.shape[0] or other.free_size != first.free_size:
+            fail("operand-extent", f"{name} takes operands of one extent, {first_name} is {first!r} and {other_name} is {other!r}", hint)
+
+
+def require_vector(name: str, operand: str, tensor: NkiTensor, partitions: int) -> None:
+    """`tensor` holds one value per partition: [partitions, 1]."""
+    if tensor.shape[0] != partitions or tensor.free_size != 1:
+        fail("operand-extent", f"{name} takes {operand} of shape [{partitions}, 1], got {tensor!r}")
+
+
+def require_dtype(name: str, operand: str, tensor: NkiTensor, allowed: Sequence[str]) -> None:
+    """The tensor's dtype is one of `allowed`."""
+    if tensor.dtype not in allowed:
+        fail("operand-dtype", f"{name} takes {operand} of {', '.join(allowed)}, got {tensor.dtype}")
+
+
+def require_integer(name: str, **operands: NkiTensor) -> None:
+    """All operands are integers, as bit operations demand."""
+    for operand, tensor in operands.items():
+        if not ROWS[tensor.dtype].is_integer:
+            fail("bitvec-dtype", f"{name} with a bit operation takes integer dtypes, {operand} is {tensor.dtype}")
+
+
+def require_op(name: str, operand: str, op: Any) -> Op:
+    """`op` is an operator token such as nl.add."""
+    if not isinstance(op, Op):
+        fail("op-type", f"{name} takes an operator such as nl.add as {operand}, got {op!r}")
+    return op
+
+
+def require_generation(name: str, core: NeuronCore, generation: int, what: str | None = None) -> None:
+    """The chip is of `generation` or later."""
+    if core.arch.generation < generation:
+        first = {3: "trn2", 4: "trn3"}[generation]
+        fail("chip-generation", f"{what or name} exists from {first} on, this is {core.arch.name}")
+
+
+def require_not_both_psum(name: str, **operands: Any) -> None:
+    """At most one of two inputs is read from PSUM. Source: NKI reference, engine access table."""
+    in_psum = [operand for operand, tensor in operands.items() if isinstance(tensor, NkiTensor) and tensor.buffer is MemoryRegion.psum]
+    if len(in_psum) > 1:
+        fail("two-psum-inputs", f"{name} reads at most one operand from PSUM, got {' and '.join(in_psum)}", "copy one to SBUF with tensor_copy")

@@ -1,0 +1,133 @@
+"""Allocations: the bytes behind tiles, and which of them were ever written."""
+
+import enum
+
+import numpy as np
+
+from kernels_neuron.dtypes import DType
+
+from .trace import Region, Tile
+
+
+class MemoryRegion(enum.Enum):
+    """Where a tensor lives; the values are NKI's."""
+
+    sbuf = "sbuf"
+    psum = "psum"
+    private_hbm = "private_hbm"
+    shared_hbm = "shared_hbm"
+
+    @property
+    def on_chip(self) -> bool:
+        return self in (MemoryRegion.sbuf, MemoryRegion.psum)
+
+    def __repr__(self) -> str:
+        return f"nl.{self.value}"
+
+
+class Storage:
+    """One allocation. Its bytes are `data` (None in a price-only run); a partition's bytes are contiguous.
+
+    written, mm_written  bytes ever written, and bytes ever written by a matmul: exact, but kept as "everything" or as a
+                         short list of regions while that is enough, so that the usual whole-tile access costs nothing
+    """
+
+    __slots__ = ("tile", "buffer", "dtype", "data", "written", "mm_written", "is_input")
+
+    def __init__(self, tile: Tile, buffer: MemoryRegion, dtype: DType, data: np.ndarray | None, *, is_input: bool = False) -> None:
+        self.tile = tile
+        self.buffer = buffer
+        self.dtype = dtype
+        self.data = data
+        self.is_input = is_input
+        self.written = Coverage(tile, whole=is_input)
+        self.mm_written = Coverage(tile)
+
+
+class Coverage:
+    """A set of bytes of one tile, grown region by region."""
+
+    __slots__ = ("tile", "whole", "regions", "mask")
+
+    # beyond this many distinct regions a byte mask is cheaper than the list
+    MAX_REGIONS = 64
+
+    def __init__(self, tile: Tile, *, whole: bool = False) -> None:
+        self.tile = tile
+        self.whole = whole
+        self.regions: dict[Region, None] = {}
+        self.mask: np.ndarray | None = None
+
+    def add(self, region: Region) -> None:
+        """Take in `region`."""
+        if self.whole or region in self.regions:
+            return
+        if region.p0 == 0 and region.p1 >= self.tile.partitions and region.partition_bytes == self.tile.nbytes:
+            self.whole = True
+            self.regions, self.mask = {}, None
+            return
+        if self.mask is not None:
+            self._mark(region)
+        if len(self.regions) < self.MAX_REGIONS:
+            self.regions[region] = None
+        elif self.mask is None:
+            self._build_mask()
+            self._mark(region)
+
+    def contains(self, region: Region) -> bool:
+        """Whether every byte of `region` is in the set."""
+        if self.whole or region in self.regions:
+            return True
+        if any(mine.covers(region) for mine in self.regions):
+            return True
+        if not self.regions and self.mask is None:
+            return False
+        mask = self.mask if self.mask is not None else self._build_mask()
+        if bool(self._window(mask, region).all()):
+            if len(self.regions) < self.MAX_REGIONS:
+                self.regions[region] = None
+            return True
+        return False
+
+    def touches(self, region: Region) -> bool:
+        """Whether any byte of `region` is in the set."""
+        if self.whole:
+            return True
+        if self.mask is not None:
+            return bool(self._window(self.mask, region).any())
+        return any(mine.overlaps(region) for mine in self.regions)
+
+    def window(self, region: Region) -> np.ndarray:
+        """The set as booleans over `region`, [partitions, bytes]."""
+        if self.whole:
+            return np.ones((region.p1 - region.p0, region.partition_bytes), bool)
+        return self._window(self.mask if self.mask is not None else self._build_mask(), region).reshape(region.p1 - region.p0, -1)
+
+    def missing_bytes(self) -> int:
+        """How many bytes of the tile are not in the set."""
+        if self.whole:
+            return 0
+        mask = self.mask if self.mask is not None else self._build_mask()
+        return int(mask.size - np.count_nonzero(mask))
+
+    def first_missing(self) -> tuple[int, int]:
+        """(partition, byte) of the first byte not in the set."""
+        mask = self.mask if self.mask is not None else self._build_mask()
+        partition, byte = np.unravel_index(int(np.argmin(mask)), mask.shape)
+        return int(partition), int(byte)
+
+    def _build_mask(self) -> np.ndarray:
+        self.mask = np.zeros((self.tile.partitions, self.tile.nbytes), bool)
+        for region in self.regions:
+            self._mark(region)
+        return self.mask
+
+    def _mark(self, region: Region) -> None:
+        assert self.mask is not None
+        self._window(self.mask, region)[...] = True
+
+    @staticmethod
+    def _window(mask: np.ndarray, region: Region) -> np.ndarray:
+        shape = (region.p1 - region.p0, *(count for _, count in region.steps), region.width)
+        strides = (mask.shape[1], *(stride for stride, _ in region.steps), 1)
+        return np.ndarray(shape, bool, mask.data, region.p0 * mask.shape[1] + region.lo, strides)

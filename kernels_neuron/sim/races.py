@@ -1,0 +1,42 @@
+"""Races: accesses of two programs to the same HBM bytes, one of them a write, with no barrier between. Reads finished traces."""
+
+import numpy as np
+
+from kernels_neuron.errors import KernelError
+
+from .trace import Region, Trace
+
+
+def overlapping_writes(traces: list[Trace]) -> None:
+    """Raise KernelError where one program writes HBM bytes that another one reads or writes."""
+    for writer in traces:
+        touched: dict[int, np.ndarray] = {}
+        for record in writer.records:
+            for region in record.writes:
+                tile = writer.tiles[region.tile]
+                if not tile.on_chip:
+                    mask = touched.setdefault(tile.id, np.zeros(tile.nbytes, bool))
+                    _window(mask, region)[...] = True
+        for other in traces:
+            if other is not writer:
+                _look_for(writer, other, touched)
+
+
+def _look_for(writer: Trace, other: Trace, touched: dict[int, np.ndarray]) -> None:
+    for index, region, is_write in other.uses():
+        mask = touched.get(region.tile)
+        if mask is not None and _window(mask, region).any():
+            record = other.records[index]
+            raise KernelError(
+                f"program {other.program} {'writes' if is_write else 'reads'} bytes of {other.tiles[region.tile]} that program {writer.program} "
+                f"writes, and nothing orders the two",
+                rule="race",
+                hint="give each program its own rows by nl.program_id(0)",
+                where=other.where(record.where),
+            )
+
+
+def _window(mask: np.ndarray, region: Region) -> np.ndarray:
+    shape = (*(count for _, count in region.steps), region.width)
+    strides = (*(stride for stride, _ in region.steps), 1)
+    return np.ndarray(shape, bool, mask.data, region.lo, strides)

@@ -1,0 +1,231 @@
+"""Running a kernel: binding arguments, one program after another, and the checks that need the whole run."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernels_neuron.arch import Arch, chip
+from kernels_neuron.dtypes import as_array, as_tensor
+from kernels_neuron.dtypes import dtype as as_dtype
+from kernels_neuron.errors import KernelError, UsageError
+from kernels_neuron.settings import Settings
+
+from .context import Run, Scope, current_scope, running, using
+from .core import NeuronCore, whole
+from .locate import fail
+from .memory import MemoryRegion, Storage
+from .place import place
+from .races import overlapping_writes
+from .tensor import NkiTensor
+
+
+class Kernel:
+    """An `@nki.jit` function. Calling it with numpy arrays or torch tensors runs it in the simulator.
+
+    kernel[n] launches it on n physical cores (LNC), 1 or 2.
+    """
+
+    def __init__(self, function: Callable[..., Any], grid: int | None = None) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.grid = grid
+
+    def __getitem__(self, grid: Any) -> Kernel:
+        if isinstance(grid, tuple) and len(grid) == 1:
+            grid = grid[0]
+        if not isinstance(grid, int) or isinstance(grid, bool) or grid not in (1, 2):
+            raise UsageError(f"a kernel is launched on 1 or 2 physical cores, got [{grid!r}]")
+        return Kernel(self.function, grid)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        scope = current_scope()
+        if scope.core is not None:
+            fail("nested-jit", f"{self.__name__} is decorated with nki.jit and was called inside a kernel", "call the undecorated function")
+        return launch(self, args, kwargs, scope)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.__name__}{f'[{self.grid}]' if self.grid else ''}>"
+
+    __name__: str
+
+
+def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """`nki.jit`, with or without parentheses. The only documented option is `mode`, which is ignored."""
+    unknown = set(options) - {"mode"}
+    if unknown:
+        raise UsageError(f"nki.jit takes no argument {', '.join(sorted(unknown))}", hint="set NEURON_PLATFORM_TARGET_OVERRIDE to choose a chip")
+    if function is None:
+        return lambda inner: Kernel(inner)
+    return function if isinstance(function, Kernel) else Kernel(function)
+
+
+def simulate(kernel: Any, *args: Any, arch: str | Arch | None = None, settings: Settings | None = None, **kwargs: Any) -> Any:
+    """Run an `@nki.jit` function (or a plain one) in the simulator and return its outputs.
+
+    kernel    the function, or `function[2]` for two physical cores
+    args      numpy arrays or torch CPU tensors of any strides become HBM tensors; everything else is passed as it is
+    arch      "trn1", "trn2" or "trn3"; default: the enclosing scope's, else NEURON_PLATFORM_TARGET_OVERRIDE, else trn2
+    returns   arrays if numpy came in, tensors if torch came in; a tuple where the kernel returns one
+
+    Raises KernelError, located at the kernel's line, where the chip would refuse the kernel.
+    """
+    scope = current_scope()
+    with using(chip(arch) if arch is not None else scope.arch, settings or scope.settings) as runs:
+        outputs = jit(kernel)(*args, **kwargs)
+    scope.runs.extend(runs)
+    return outputs
+
+
+def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> Any:
+    """Run all programs of one launch and return the outputs in the caller's kind."""
+    arguments = _bind(kernel, args, kwargs)
+    lnc = kernel.grid or scope.settings.lnc
+    if lnc == 2 and scope.arch.generation < 3:
+        raise KernelError(f"{scope.arch.name} has no logical cores of two, launch the kernel without a grid", rule="lnc")
+    shared: list[Storage] = []
+    bound: dict[str, Storage] = {}
+    torch_came_in = any(_is_torch(value) for value in _leaves(arguments.values()))
+    cores, results = [], []
+    for program in range(lnc):
+        core = NeuronCore(scope.arch, scope.settings, program, lnc, shared)
+        with running(core, scope):
+            values = {name: _to_device(value, name, core, bound) for name, value in arguments.items()}
+            results.append(_call(kernel.function, values))
+        cores.append(core)
+    for core in cores:
+        place(core.trace, scope.arch)
+    if lnc > 1:
+        overlapping_writes([core.trace for core in cores])
+    _copy_back(arguments, bound, cores)
+    outputs = _outputs(kernel, results[0], cores)
+    scope.runs.append(Run(kernel.__name__, scope.arch, lnc, [core.trace for core in cores]))
+    host = [_to_host(tensor, torch_came_in) for tensor in outputs]
+    return tuple(host) if isinstance(results[0], (tuple, list)) else host[0]
+
+
+# ---- arguments
+
+
+def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    if not args and not kwargs:
+        raise UsageError(f"{kernel.__name__} was called without arguments")
+    try:
+        bound = inspect.signature(kernel.function).bind(*args, **kwargs)
+    except TypeError as error:
+        raise UsageError(f"{kernel.__name__}: {error}") from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _call(function: Callable[..., Any], values: dict[str, Any]) -> Any:
+    positional, keyword = [], {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            positional.extend(values.get(name, ()))
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            keyword.update(values.get(name, {}))
+        elif parameter.kind is parameter.KEYWORD_ONLY:
+            keyword[name] = values[name]
+        else:
+            positional.append(values[name])
+    return function(*positional, **keyword)
+
+
+def _is_torch(value: Any) -> bool:
+    return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "data_ptr") or hasattr(value, "__torch_function__")
+
+
+def _leaves(values: Any) -> Any:
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            yield from _leaves(value)
+        elif isinstance(value, dict):
+            yield from _leaves(value.values())
+        else:
+            yield value
+
+
+def _to_device(value: Any, name: str, core: NeuronCore, bound: dict[str, Storage]) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)(_to_device(item, f"{name}.{i}", core, bound) for i, item in enumerate(value))
+    if isinstance(value, dict):
+        return {key: _to_device(item, f"{name}.{key}", core, bound) for key, item in value.items()}
+    if not (isinstance(value, np.ndarray) or _is_torch(value)):
+        return value
+    if name in bound:
+        core.adopt_input(bound[name])
+    else:
+        array = _host_array(value, name)
+        bound[name] = core.bind_input(array, as_dtype(array.dtype), name)
+    return whole(bound[name])
+
+
+def _host_array(value: Any, name: str) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        array = value
+    else:
+        if value.device.type != "cpu":
+            raise UsageError(f"{name} is on {value.device}, the simulator takes CPU tensors")
+        array = as_array(value)
+    if array.ndim == 0:
+        raise UsageError(f"{name} is a 0-d array, a kernel takes tensors with at least one dim", hint="pass a Python number, or reshape to (1,)")
+    # the kernel gets its own dense copy, as the device does; what it writes is copied back
+    return np.array(array, order="C", copy=True)
+
+
+def _copy_back(arguments: dict[str, Any], bound: dict[str, Storage], cores: list[NeuronCore]) -> None:
+    """Give the caller what the kernel wrote into its arguments."""
+    if not cores[0].settings.execute:
+        return
+    touched = {region.tile for core in cores for record in core.trace.records for region in record.writes}
+    for name, value in arguments.items():
+        storage = bound.get(name)
+        if storage is None or storage.tile.id not in touched:
+            continue
+        target = value if isinstance(value, np.ndarray) else as_array(value)
+        target[...] = whole(storage).array()
+
+
+# ---- outputs
+
+
+def _outputs(kernel: Kernel, result: Any, cores: list[NeuronCore]) -> list[NkiTensor]:
+    outputs = list(result) if isinstance(result, (tuple, list)) else [result]
+    if not outputs or not all(isinstance(output, NkiTensor) for output in outputs):
+        raise KernelError(f"{kernel.__name__} returns one tensor or a tuple of tensors, got {result!r}", rule="return-type")
+    for output in outputs:
+        if output.buffer is not MemoryRegion.shared_hbm:
+            raise KernelError(
+                f"{kernel.__name__} returns {output!r}, outputs live in shared HBM",
+                rule="output-buffer",
+                hint="allocate it with buffer=nl.shared_hbm and dma_copy into it",
+            )
+        _check_fully_written(kernel, output, cores[0])
+    return outputs
+
+
+def _check_fully_written(kernel: Kernel, output: NkiTensor, core: NeuronCore) -> None:
+    written = output.storage.written
+    missing = written.missing_bytes()
+    if missing:
+        _, byte = written.first_missing()
+        index = tuple(int(i) for i in np.unravel_index(byte // output.storage.dtype.itemsize, output.storage.tile.shape))
+        raise KernelError(
+            f"{kernel.__name__} returns {output!r} with {missing} of {output.storage.tile.nbytes} bytes never written, the first at element {list(index)}",
+            rule="unwritten-output",
+            hint="store every row and column, the ragged last tile too",
+            where=core.trace.where(output.storage.tile.where),
+        )
+
+
+def _to_host(tensor: NkiTensor, to_torch: bool) -> Any:
+    if tensor.storage.data is None:
+        array = np.zeros(tensor.shape, tensor.dtype.numpy)
+    else:
+        array = np.array(tensor.array(), copy=True)
+    return as_tensor(array) if to_torch else array

@@ -1,0 +1,127 @@
+"""nki.language functions that are built from instructions: each allocates its result and issues what a kernel could write out."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernels_neuron.sim.context import current_core
+from kernels_neuron.sim.isa import TABLE
+from kernels_neuron.sim.isa.ops import OPS, Op
+from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.memory import MemoryRegion
+from kernels_neuron.sim.tensor import NkiTensor
+
+
+def _new(like: NkiTensor, dtype: Any = None, buffer: MemoryRegion = MemoryRegion.sbuf) -> NkiTensor:
+    return current_core("nki.language").allocate(like.shape, like.dtype if dtype is None else dtype, buffer)
+
+
+def apply(op: Op, *operands: Any, dtype: Any = None) -> NkiTensor:
+    """op(x) or op(x, y): a new SBUF tile. Tiles have equal shapes, or y (or x) is a Python number."""
+    if op.act is not None and len(operands) == 1:
+        result = _new(operands[0], dtype)
+        TABLE["activation"](dst=result, op=op, data=operands[0])
+        return result
+    if op.alu is None or len(operands) != (1 if op.unary else 2):
+        fail("op-call", f"{op!r} cannot be called with {len(operands)} operands")
+    tiles = [operand for operand in operands if isinstance(operand, NkiTensor)]
+    if not tiles:
+        fail("operand-type", f"{op!r} takes at least one tile")
+    result = _new(tiles[0], dtype)
+    if len(tiles) == len(operands) == 2:
+        TABLE["tensor_tensor"](dst=result, data1=operands[0], data2=operands[1], op=op)
+    else:
+        scalar = next((operand for operand in operands if not isinstance(operand, NkiTensor)), None)
+        TABLE["tensor_scalar"](dst=result, data=tiles[0], op0=op, operand0=scalar, reverse0=len(operands) == 2 and operands[1] is tiles[0])
+    return result
+
+
+def full(shape: Sequence[int], fill_value: float, dtype: Any, buffer: MemoryRegion = MemoryRegion.sbuf, name: str = "") -> NkiTensor:
+    """A new tile filled with one value."""
+    tile = current_core("nl.full").allocate(shape, dtype, buffer, name)
+    TABLE["memset"](dst=tile, value=fill_value)
+    return tile
+
+
+def zeros(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = MemoryRegion.sbuf, name: str = "") -> NkiTensor:
+    """A new tile of zeros."""
+    return full(shape, 0, dtype, buffer, name)
+
+
+def ones(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = MemoryRegion.sbuf, name: str = "") -> NkiTensor:
+    """A new tile of ones."""
+    return full(shape, 1, dtype, buffer, name)
+
+
+def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """A new SBUF tile with the values of an HBM view of at most 128 rows."""
+    tile = _new(src, dtype)
+    TABLE["dma_copy"](dst=tile, src=src)
+    return tile
+
+
+def store(dst: NkiTensor, value: NkiTensor) -> None:
+    """Write an SBUF tile to HBM."""
+    TABLE["dma_copy"](dst=dst, src=value)
+
+
+def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """A new SBUF copy of a tile."""
+    result = _new(x, dtype)
+    TABLE["tensor_copy"](dst=result, src=x)
+    return result
+
+
+def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """x.T of a 2-D SBUF tile, in PSUM."""
+    core = current_core("nl.transpose")
+    result = core.allocate((x.free_size, x.shape[0]), x.dtype if dtype is None else dtype, MemoryRegion.psum)
+    TABLE["nc_transpose"](dst=result, data=x)
+    return result
+
+
+def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
+    """x.T @ y in PSUM; only transpose_x=True exists on the device."""
+    if not transpose_x:
+        fail("not-simulated", "nl.matmul with transpose_x=False is listed as unsupported", "pass x transposed and transpose_x=True")
+    result = current_core("nl.matmul").allocate((x.free_size, y.free_size), "float32", MemoryRegion.psum)
+    TABLE["nc_matmul"](dst=result, stationary=x, moving=y)
+    return result
+
+
+def broadcast_to(x: NkiTensor, shape: Sequence[int]) -> NkiTensor:
+    """A view of x whose free dims of size 1 are repeated."""
+    for dim, size in enumerate(shape):
+        if x.shape[dim] != size:
+            x = x.broadcast(dim, size)
+    return x
+
+
+def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
+    """A view of x with a new dim of size 1."""
+    return x.expand_dim(axis)
+
+
+def negative(x: NkiTensor, dtype: Any = None) -> NkiTensor:
+    """-x."""
+    return apply(OPS["multiply"], x, -1.0, dtype=dtype)
+
+
+def _reduction(op: Op, negate: bool = False) -> Callable[..., NkiTensor]:
+    def reduce(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+        axes = [axis] if isinstance(axis, int) else list(axis)
+        kept = [size for dim, size in enumerate(x.shape) if dim not in axes]
+        shape = [1 if dim in axes else size for dim, size in enumerate(x.shape)] if keepdims or len(kept) < 2 else kept
+        result = current_core("nki.language").allocate(shape, x.dtype if dtype is None else dtype, MemoryRegion.sbuf)
+        TABLE["tensor_reduce"](dst=result, op=op, data=x, axis=tuple(axes), negate=negate)
+        return result
+
+    reduce.__doc__ = f"{op.name} over trailing free axes: a new SBUF tile."
+    return reduce
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "negative": negative,
+    "sum": _reduction(OPS["add"]),
+    "max": _reduction(OPS["maximum"]),
+    "min": _reduction(OPS["minimum"]),
+}

@@ -1,0 +1,33 @@
+"""nki.isa: every instruction of the table, with the enumerations it takes."""
+
+from kernels_neuron.sim.context import current_arch
+from kernels_neuron.sim.isa import TABLE
+from kernels_neuron.sim.isa.enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from kernels_neuron.sim.isa.table import public
+
+tensor_engine, vector_engine, scalar_engine, gpsimd_engine, unknown_engine = engine.tensor, engine.vector, engine.scalar, engine.gpsimd, engine.unknown
+
+
+def get_nc_version() -> nc_version:
+    """The generation of the chip the kernel is run for."""
+    return nc_version(current_arch().generation)
+
+
+globals().update({name: public(entry) for name, entry in TABLE.items()})
+
+__all__ = [
+    *TABLE,
+    "dge_mode",
+    "dma_engine",
+    "engine",
+    "get_nc_version",
+    "gpsimd_engine",
+    "matmul_perf_mode",
+    "nc_version",
+    "oob_mode",
+    "reduce_cmd",
+    "scalar_engine",
+    "tensor_engine",
+    "unknown_engine",
+    "vector_engine",
+]

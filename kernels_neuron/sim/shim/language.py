@@ -1,0 +1,154 @@
+"""nki.language: dtypes, memories, operators, allocation and the functions built on nki.isa."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from kernels_neuron.dtypes import ROWS, DType
+from kernels_neuron.sim.context import core_or_none, current_arch, current_core
+from kernels_neuron.sim.isa.ops import OPS
+from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.memory import MemoryRegion
+from kernels_neuron.sim.tensor import Ds, NkiTensor
+
+from . import elementwise
+from .elementwise import broadcast_to, expand_dims, full, load, matmul, ones, store, transpose, zeros
+
+sbuf = MemoryRegion.sbuf
+psum = MemoryRegion.psum
+private_hbm = MemoryRegion.private_hbm
+hbm = MemoryRegion.private_hbm
+shared_hbm = MemoryRegion.shared_hbm
+ds = Ds
+
+
+class NKIObject:
+    """Base of classes whose instances are passed to kernels."""
+
+
+class _TileSize:
+    """`nl.tile_size`: the limits of the chip the kernel is run for."""
+
+    def __getattr__(self, name: str) -> int:
+        limits = current_arch().tile_size
+        if name not in limits:
+            raise AttributeError(f"nl.tile_size has no {name}, it has {', '.join(limits)}")
+        return limits[name]
+
+
+tile_size = _TileSize()
+
+
+def ndarray(
+    shape: Sequence[int], dtype: Any, buffer: MemoryRegion = sbuf, name: str = "", address: tuple[int, int] | None = None
+) -> NkiTensor:
+    """A new tensor whose bytes are unwritten. address = (partition, byte within the partition) pins an on-chip tile."""
+    return current_core("nl.ndarray").allocate(shape, dtype, buffer, name, address)
+
+
+def program_id(axis: int = 0) -> int:
+    """Index of this program in the launch grid."""
+    _require_axis_zero(axis)
+    return current_core("nl.program_id").program
+
+
+def num_programs(axes: int = 0) -> int:
+    """Programs in the launch grid; 1 without a grid."""
+    _require_axis_zero(axes)
+    return current_core("nl.num_programs").programs
+
+
+def program_ndim() -> int:
+    """Dims of the launch grid; 0 without one."""
+    return 1 if current_core("nl.program_ndim").programs > 1 else 0
+
+
+def _require_axis_zero(axis: int) -> None:
+    if axis != 0:
+        fail("grid-axis", f"a launch grid has one axis, got axis {axis}")
+
+
+def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
+    """`range`; the three range forms of older NKI versions behave alike."""
+    return range(start) if stop is None else range(start, stop, step)
+
+
+affine_range = sequential_range = static_range
+
+
+@contextmanager
+def no_reorder() -> Iterator[None]:
+    """Keep the instructions inside in program order, which the simulator always does."""
+    yield
+
+
+def is_sbuf(buffer: MemoryRegion) -> bool:
+    """Whether `buffer` is SBUF."""
+    return buffer is sbuf
+
+
+def is_psum(buffer: MemoryRegion) -> bool:
+    """Whether `buffer` is PSUM."""
+    return buffer is psum
+
+
+def is_hbm(buffer: MemoryRegion) -> bool:
+    """Whether `buffer` is HBM."""
+    return buffer in (private_hbm, shared_hbm)
+
+
+def is_on_chip(buffer: MemoryRegion) -> bool:
+    """Whether `buffer` is SBUF or PSUM."""
+    return buffer.on_chip
+
+
+def device_print(print_prefix: str, tensor: NkiTensor) -> None:
+    """Print a tensor's values, as the device does at run time."""
+    core = core_or_none()
+    if core is not None and core.settings.execute:
+        print(f"{print_prefix} {tensor!r}\n{tensor.array()}")
+
+
+globals().update({name: row.name for name, row in ROWS.items()})
+globals().update(OPS)
+# functions that are not operator tokens
+globals().update(elementwise.FUNCTIONS)
+
+__all__ = [
+    *ROWS,
+    *OPS,
+    *elementwise.FUNCTIONS,
+    "DType",
+    "MemoryRegion",
+    "NKIObject",
+    "NkiTensor",
+    "affine_range",
+    "broadcast_to",
+    "device_print",
+    "ds",
+    "expand_dims",
+    "full",
+    "hbm",
+    "is_hbm",
+    "is_on_chip",
+    "is_psum",
+    "is_sbuf",
+    "load",
+    "matmul",
+    "ndarray",
+    "no_reorder",
+    "num_programs",
+    "ones",
+    "private_hbm",
+    "program_id",
+    "program_ndim",
+    "psum",
+    "sbuf",
+    "sequential_range",
+    "shared_hbm",
+    "static_range",
+    "store",
+    "tile_size",
+    "transpose",
+    "zeros",
+]

@@ -1,0 +1,378 @@
+"""NkiTensor: a strided view of one allocation. Views share storage and cost nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels_neuron.dtypes import ROWS, DType
+from kernels_neuron.dtypes import dtype as as_dtype
+
+from . import array
+from .locate import fail
+from .memory import MemoryRegion, Storage
+from .trace import Region
+
+MAX_VIEW_DIMS = 5  # partition and four free ones; NKI reference, NkiTensor
+
+
+class Ds:
+    """`nl.ds(start, size)`: the slice [start, start + size)."""
+
+    __slots__ = ("start", "size")
+
+    def __init__(self, start: int, size: int) -> None:
+        self.start = start
+        self.size = size
+
+
+class NkiTensor:
+    """A view: shape, strides and offset in elements of `dtype` over the bytes of one allocation.
+
+    On chip, dim 0 is the partition axis and is kept by every view. All attributes are known while the kernel is traced.
+    """
+
+    __slots__ = ("storage", "shape", "strides", "offset", "dtype", "_array", "_region")
+
+    def __init__(self, storage: Storage, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: DType) -> None:
+        self.storage = storage
+        self.shape = tuple(shape)
+        self.strides = tuple(strides)
+        self.offset = offset
+        self.dtype = dtype
+        self._array: np.ndarray | None = None
+        self._region: Region | None = None
+
+    # ---- attributes
+
+    @property
+    def buffer(self) -> MemoryRegion:
+        return self.storage.buffer
+
+    @property
+    def name(self) -> str:
+        return self.storage.tile.name
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def on_chip(self) -> bool:
+        return self.storage.buffer.on_chip
+
+    @property
+    def itemsize(self) -> int:
+        return ROWS[self.dtype].itemsize
+
+    @property
+    def partitions(self) -> int:
+        """Size of the partition axis; HBM tensors have none and answer their first dim."""
+        return self.shape[0]
+
+    @property
+    def free_size(self) -> int:
+        """Elements per partition."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def start_partition(self) -> int:
+        return self.offset // self._partition_stride
+
+    @property
+    def _partition_stride(self) -> int:
+        return self.storage.tile.nbytes // self.itemsize
+
+    def __repr__(self) -> str:
+        name = f"{self.name}: " if self.name else ""
+        return f"{name}{self.buffer.value} {self.dtype}{list(self.shape)}"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        fail("data-dependent", f"the values of {self!r} are not known while the kernel is traced", "select with nisa.tensor_copy_predicated")
+
+    # ---- what instructions use
+
+    def array(self) -> np.ndarray:
+        """The view as a numpy array over the storage's bytes."""
+        if self._array is None:
+            row = ROWS[self.dtype]
+            assert self.storage.data is not None, "a price-only run has no data"
+            strides = tuple(stride * row.itemsize for stride in self.strides)
+            self._array = np.ndarray(self.shape, row.numpy, self.storage.data.data, self.offset * row.itemsize, strides)
+        return self._array
+
+    def f32(self) -> np.ndarray:
+        """The values as float32, [partitions, elements per partition]; may share memory, so it is not written to."""
+        return array.f32(self.array()).reshape(self.shape[0], -1)
+
+    def region(self) -> Region:
+        """The bytes this view covers."""
+        if self._region is None:
+            self._region = self._make_region()
+        return self._region
+
+    def _make_region(self) -> Region:
+        item = self.itemsize
+        if not self.on_chip:
+            lo, width, steps = _canonical(self.shape, self.strides, item)
+            return Region(self.storage.tile.id, 0, 1, self.offset * item + lo, width, steps)
+        first, free_offset = divmod(self.offset, self._partition_stride)
+        count = 1 if self.strides[0] == 0 else (self.shape[0] - 1) * (self.strides[0] // self._partition_stride) + 1
+        _, width, steps = _canonical(self.shape[1:], self.strides[1:], item)
+        return Region(self.storage.tile.id, first, first + count, free_offset * item, width, steps)
+
+    # ---- views
+
+    def _view(self, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> NkiTensor:
+        if len(shape) > MAX_VIEW_DIMS:
+            fail("view-rank", f"a view has at most {MAX_VIEW_DIMS} dims, got {list(shape)}")
+        return NkiTensor(self.storage, shape, strides, self.offset if offset is None else offset, self.dtype)
+
+    def _dim(self, dim: int) -> int:
+        if not -self.ndim <= dim < self.ndim:
+            fail("view-dim", f"dim {dim} is outside a tensor of {self.ndim} dims: {self!r}")
+        return dim % self.ndim
+
+    def _free_dim(self, dim: int, what: str) -> int:
+        dim = self._dim(dim)
+        if dim == 0 and self.on_chip:
+            fail("partition-view", f"{what} cannot change the partition axis of {self!r}", "move data across partitions with nc_transpose or DMA")
+        return dim
+
+    def __getitem__(self, key: Any) -> NkiTensor:
+        keys = _expand(key, self)
+        shape, strides, offset = [], [], self.offset
+        dropped: list[int] = []
+        for dim, item in enumerate(keys):
+            start, count, step, drop = _bounds(item, self.shape[dim], dim, self)
+            offset += start * self.strides[dim]
+            if drop and not (self.on_chip and dim == 0):
+                dropped.append(len(shape))
+            shape.append(count)
+            strides.append(step * self.strides[dim])
+        keep_at_least = 2 if self.on_chip else 1
+        for position in dropped[::-1][max(0, keep_at_least - (len(shape) - len(dropped))) :]:
+            del shape[position], strides[position]
+        return self._view(shape, strides, offset)
+
+    def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
+        """t[..., start:end:step, ...] on `dim`."""
+        dim = self._dim(dim)
+        return self[(slice(None),) * dim + (slice(start, end, step),)]
+
+    def select(self, dim: int, index: int) -> NkiTensor:
+        """Element `index` of `dim`, which is removed."""
+        if not isinstance(index, int):
+            fail("not-simulated", "select with a dynamic index is not supported by this simulator")
+        dim = self._free_dim(dim, "select")
+        start, _, _, _ = _bounds(index, self.shape[dim], dim, self)
+        shape, strides = list(self.shape), list(self.strides)
+        del shape[dim], strides[dim]
+        return self._view(shape, strides, self.offset + start * self.strides[dim])
+
+    def permute(self, dims: Sequence[int]) -> NkiTensor:
+        """The dims in another order; on chip the partition axis stays first."""
+        dims = tuple(dims)
+        if sorted(dims) != list(range(self.ndim)) or (self.on_chip and dims[0] != 0):
+            fail("view-permute", f"permute takes a permutation of {self.ndim} dims{' that keeps dim 0 first' if self.on_chip else ''}, got {list(dims)}")
+        return self._view([self.shape[d] for d in dims], [self.strides[d] for d in dims])
+
+    def broadcast(self, dim: int, size: int) -> NkiTensor:
+        """A dim of size 1 repeated `size` times with stride 0."""
+        dim = self._free_dim(dim, "broadcast")
+        if self.shape[dim] != 1:
+            fail("view-broadcast", f"broadcast needs a dim of size 1, dim {dim} of {self!r} has {self.shape[dim]}")
+        shape, strides = list(self.shape), list(self.strides)
+        shape[dim], strides[dim] = size, 0
+        return self._view(shape, strides)
+
+    def expand_dim(self, dim: int) -> NkiTensor:
+        """A new dim of size 1 before `dim`."""
+        if dim == 0 and self.on_chip:
+            fail("partition-view", f"expand_dim cannot change the partition axis of {self!r}")
+        shape, strides = list(self.shape), list(self.strides)
+        inner = shape[dim] * strides[dim] if dim < len(shape) else 1
+        shape.insert(dim, 1)
+        strides.insert(dim, inner)
+        return self._view(shape, strides)
+
+    def squeeze_dim(self, dim: int) -> NkiTensor:
+        """Without `dim`, whose size is 1."""
+        dim = self._free_dim(dim, "squeeze_dim")
+        if self.shape[dim] != 1:
+            fail("view-squeeze", f"squeeze_dim needs a dim of size 1, dim {dim} of {self!r} has {self.shape[dim]}")
+        return self._view(self.shape[:dim] + self.shape[dim + 1 :], self.strides[:dim] + self.strides[dim + 1 :])
+
+    def reshape_dim(self, dim: int, shape: Sequence[int]) -> NkiTensor:
+        """One dim split into several; one of them may be -1."""
+        dim = self._free_dim(dim, "reshape_dim")
+        sizes = _fill_minus_one(shape, self.shape[dim], self)
+        strides = _row_major(sizes, self.strides[dim])
+        return self._view(self.shape[:dim] + sizes + self.shape[dim + 1 :], self.strides[:dim] + strides + self.strides[dim + 1 :])
+
+    def flatten_dims(self, first: int, last: int) -> NkiTensor:
+        """Dims first..last merged into one; they must be contiguous in memory."""
+        first, last = self._free_dim(first, "flatten_dims"), self._dim(last)
+        for dim in range(first, last):
+            if self.strides[dim] != self.strides[dim + 1] * self.shape[dim + 1] and self.shape[dim] != 1:
+                fail("view-flatten", f"dims {first} to {last} of {self!r} are not contiguous in memory")
+        count = math.prod(self.shape[first : last + 1])
+        return self._view(
+            (*self.shape[:first], count, *self.shape[last + 1 :]), (*self.strides[:first], self.strides[last], *self.strides[last + 1 :])
+        )
+
+    def reshape(self, shape: Sequence[int]) -> NkiTensor:
+        """The same elements in row-major order under another shape; on chip the partition axis keeps its size."""
+        sizes = _fill_minus_one(shape, self.size, self)
+        if self.on_chip:
+            if sizes[0] != self.shape[0]:
+                fail("partition-view", f"reshape of {self!r} to {list(sizes)} moves elements across partitions", "move them with DMA or nc_transpose")
+            return self._view(sizes, (self.strides[0], *self._free_strides(sizes[1:])))
+        return self._view(sizes, self._strides_for(self.shape, self.strides, sizes))
+
+    def _free_strides(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return self._strides_for(self.shape[1:], self.strides[1:], sizes)
+
+    def _strides_for(self, shape: tuple[int, ...], strides: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Strides that read `shape`/`strides` in row-major order under `sizes`; refused where a copy would be needed."""
+        probe = np.lib.stride_tricks.as_strided(np.empty(0, np.int8), shape, strides)
+        try:
+            with np.errstate(all="ignore"):
+                return tuple(probe.reshape(sizes, copy=False).strides) if self.size else _row_major(sizes)
+        except ValueError:
+            fail("view-reshape", f"{self!r} with strides {list(self.strides)} cannot be read as {list(sizes)} without a copy")
+
+    def view(self, dtype: Any) -> NkiTensor:
+        """The same bytes read as `dtype`; the last dim scales by the ratio of sizes and must be contiguous."""
+        new = as_dtype(dtype)
+        old_size, new_size = self.itemsize, ROWS[new].itemsize
+        if old_size == new_size:
+            return NkiTensor(self.storage, self.shape, self.strides, self.offset, new)
+        last_bytes = self.shape[-1] * old_size
+        outer = [stride * old_size for stride in self.strides[:-1]]
+        if self.strides[-1] != 1 or last_bytes % new_size or self.offset * old_size % new_size or any(stride % new_size for stride in outer):
+            fail("view-dtype", f"{self!r} cannot be read as {new}: the last dim must be contiguous and a multiple of {new_size} bytes")
+        shape = (*self.shape[:-1], last_bytes // new_size)
+        strides = (*(stride // new_size for stride in outer), 1)
+        return NkiTensor(self.storage, shape, strides, self.offset * old_size // new_size, new)
+
+    reinterpret_cast = view
+
+    def ap(
+        self,
+        pattern: Sequence[Sequence[int]],
+        offset: int | None = None,
+        scalar_offset: Any = None,
+        vector_offset: Any = None,
+        indirect_dim: int = 0,
+        dtype: Any = None,
+    ) -> NkiTensor:
+        """Raw access pattern [[step, count], ...] in elements over the allocation, outermost first."""
+        if scalar_offset is not None or vector_offset is not None:
+            fail("not-simulated", "ap with scalar_offset or vector_offset is not supported by this simulator")
+        if self.offset and offset is not None:
+            fail("ap-view-offset", "ap with an offset on a view that has one is read differently by two NKI documents", "call ap on the whole tensor")
+        new = as_dtype(dtype) if dtype is not None else self.dtype
+        start = self.offset if offset is None else offset
+        steps, counts = [int(step) for step, _ in pattern], [int(count) for _, count in pattern]
+        view = NkiTensor(self.storage, counts, steps, start, new)
+        if self.on_chip and steps[0] != view._partition_stride and counts[0] > 1:
+            fail("ap-partition", f"ap on chip starts with the partition step {view._partition_stride}, got {steps[0]}")
+        region = view.region()
+        if min(steps) < 0 or region.hi > self.storage.tile.nbytes or region.p1 > self.storage.tile.partitions:
+            fail("out-of-bounds", f"ap {list(map(list, pattern))} with offset {start} leaves {self!r}")
+        return view
+
+    def get_pattern(self) -> list[list[int]]:
+        """[[step, count], ...] of this view."""
+        return [[stride, count] for stride, count in zip(self.strides, self.shape, strict=True)]
+
+    def is_contiguous(self) -> bool:
+        """Row-major dense; on chip the partition axis is not looked at."""
+        shape, strides = (self.shape[1:], self.strides[1:]) if self.on_chip else (self.shape, self.strides)
+        return all(have == want for have, want, count in zip(strides, _row_major(shape), shape, strict=True) if count > 1)
+
+    def is_indirect(self) -> bool:
+        return False
+
+
+def _row_major(shape: Sequence[int], innermost: int = 1) -> tuple[int, ...]:
+    strides = []
+    for count in reversed(shape):
+        strides.append(innermost)
+        innermost *= count
+    return tuple(reversed(strides))
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense row-major tensor."""
+    return _row_major(shape)
+
+
+def _fill_minus_one(shape: Sequence[int], total: int, tensor: NkiTensor) -> tuple[int, ...]:
+    sizes = [int(size) for size in shape]
+    known = math.prod(size for size in sizes if size != -1)
+    if sizes.count(-1) == 1 and known and total % known == 0:
+        sizes[sizes.index(-1)] = total // known
+    if -1 in sizes or math.prod(sizes) != total:
+        fail("view-reshape", f"{tensor!r} has {total} elements there, {list(shape)} has {math.prod(sizes)}")
+    return tuple(sizes)
+
+
+def _expand(key: Any, tensor: NkiTensor) -> list[Any]:
+    keys = list(key) if isinstance(key, tuple) else [key]
+    if Ellipsis in [item for item in keys if item is Ellipsis]:
+        at = next(i for i, item in enumerate(keys) if item is Ellipsis)
+        keys[at : at + 1] = [slice(None)] * (tensor.ndim - len(keys) + 1)
+    if len(keys) > tensor.ndim:
+        fail("index-rank", f"{len(keys)} indices for {tensor!r}")
+    return keys + [slice(None)] * (tensor.ndim - len(keys))
+
+
+def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int, int, bool]:
+    """(start, count, step, drops the dim) of one index into a dim of `size`."""
+    if isinstance(item, Ds):
+        start, stop, step = item.start, item.start + item.size, 1
+    elif isinstance(item, slice):
+        step = 1 if item.step is None else item.step
+        start = 0 if item.start is None else item.start
+        stop = size if item.stop is None else item.stop
+        start, stop = start + size if start < 0 else start, stop + size if stop < 0 else stop
+    elif isinstance(item, (int, np.integer)):
+        index = int(item)
+        if not -size <= index < size:
+            fail("out-of-bounds", f"index {index} is outside dim {dim} of {tensor!r}")
+        return index % size, 1, 1, True
+    else:
+        fail("index-type", f"{tensor!r} takes ints, slices and nl.ds as indices, got {type(item).__name__}", "use .ap() or select for dynamic access")
+    if step < 1 or not 0 <= start <= stop <= size:
+        fail("out-of-bounds", f"slice {start}:{stop}:{step} leaves dim {dim} of {tensor!r}", "clamp the end with min()")
+    return start, -(-(stop - start) // step), step, False
+
+
+def _canonical(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int, tuple[tuple[int, int], ...]]:
+    """(lowest offset, interval width, outer steps) in bytes of a set of elements, whatever the order of its dims."""
+    if any(count == 0 for count in shape):
+        return 0, 0, ()
+    dims = sorted(((stride * itemsize, count) for stride, count in zip(strides, shape, strict=True) if count > 1 and stride), reverse=True)
+    width = itemsize
+    while dims and dims[-1][0] <= width:
+        stride, count = dims.pop()
+        width = stride * (count - 1) + width
+    steps: list[tuple[int, int]] = []
+    for stride, count in reversed(dims):
+        if steps and steps[-1][0] * steps[-1][1] == stride:
+            steps[-1] = (steps[-1][0], steps[-1][1] * count)
+        else:
+            steps.append((stride, count))
+    return 0, width, tuple(reversed(steps))
