@@ -1,0 +1,1 @@
+"""What several kernels share; an artifact ships the part of it that its kernel imports."""
