@@ -1,0 +1,36 @@
+"""The demo's result as one HTML page that needs nothing but itself."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import figures
+
+TEMPLATE = Path(__file__).parent / "data" / "report.html.j2"
+
+
+def render(report: Mapping[str, Any], limits: Mapping[str, Mapping[str, float]]) -> str:
+    """report: what report.json holds; limits: {"logits": {dtype: x}, "layers": {dtype: x}}."""
+    import jinja2
+
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=True)
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(r=report, limits=limits, figures=_figures(report, limits))
+
+
+def _figures(report: Mapping[str, Any], limits: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    from markupsafe import Markup
+
+    checked = [row for row in report["modules"] if row["rel_l2"]]
+    by_dtype = {dtype: [row["rel_l2"][dtype] for row in checked] for dtype in report["dtypes"]}
+    layers = [row["layer"] for row in report["speedups"]]
+    engines = report["engines_us"]
+    drawn = {
+        "digits": figures.digits(report["samples"]),
+        "errors": figures.errors([row["path"] for row in checked], by_dtype, limits["layers"]),
+        "speedups": figures.bars(
+            layers, [row["speedup"] for row in report["speedups"]], "baseline_us / estimated_us", "{:.2f}", line_at=1.0
+        ),
+        "engines": figures.bars(list(engines), list(engines.values()), "estimated busy us of one batch", "{:.1f}"),
+    }
+    return {name: Markup(svg) for name, svg in drawn.items()}  # our own drawings, not to be escaped
