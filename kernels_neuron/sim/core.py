@@ -54,6 +54,8 @@ class NeuronCore:
         self.programs = programs
         self.trace = Trace(arch.name, program)
         self.storages: list[Storage] = []
+        # running sums of the reducing instructions, one float32 per partition and engine
+        self.accumulators = {engine: np.zeros(arch.partitions, np.float32) for engine in ("scalar", "vector")}
         self._shared = shared if shared is not None else []
         self._next_shared = 0
         self._next_tile = program << 32  # programs share HBM tensors, never tile ids

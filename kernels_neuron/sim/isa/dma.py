@@ -106,3 +106,61 @@ def contiguous_run(tensor: NkiTensor) -> int:
             break
         run *= count
     return run
+
+
+_TRANSPOSE_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
+_TRANSPOSE_FIRST = (1, 2, 4, 8, 16)
+
+
+@instruction
+def dma_transpose(
+    core: NeuronCore,
+    dst: NkiTensor,
+    src: NkiTensor,
+    axes: tuple[int, ...] | None = None,
+    priority: int | None = None,
+    dge_mode: DgeMode = DgeMode.unknown,
+    oob_mode: OobMode = OobMode.error,
+    name: str | None = None,
+) -> Iterator[Step]:
+    """dst = src with its axes reversed as (1, 0), (2, 1, 0) or (3, 1, 2, 0), bit for bit.
+
+    Operands: dst in SBUF with exactly the permuted shape, src in HBM or SBUF, one 2-byte dtype; src.shape[-1] at most 128.
+    2-D: src.shape[0] is 16. 3-D and 4-D: src.shape[0] is 1, 2, 4, 8 or 16, and times shape[-2] a multiple of 16.
+    Rate: 90 % of a copy from HBM, 50 % from SBUF. Source: NKI ISA reference, dma_transpose; architecture guide 3.
+    """
+    require_tensor("dma_transpose", "dst", dst)
+    require_tensor("dma_transpose", "src", src)
+    require_generation("dma_transpose", core, 3)
+    require_buffer("dma_transpose", "dst", dst, SBUF)
+    require_buffer("dma_transpose", "src", src, (*HBM, *SBUF), "copy a PSUM tile to SBUF with tensor_copy first")
+    if dge_mode not in (DgeMode.unknown, DgeMode.hwdge):
+        fail("dma-transpose", f"dma_transpose of a direct source takes dge_mode unknown or hwdge, got {dge_mode.name}")
+    order = _transpose_order(dst, src, axes)
+    on_chip_rate = 0.5 if src.on_chip else 0.9  # [arch3]
+    transfer = transfer_of(dst, src, "hw", on_chip_rate)
+    row = Transfer(transfer.direction, src.size // src.shape[-1], src.shape[-1] * src.itemsize, transfer.p0, transfer.partitions, "hw", on_chip_rate)
+
+    def effect() -> None:
+        dst.array()[...] = src.array().transpose(order)
+
+    yield Step(_trigger("dma_transpose", core, dst, "hw", Engine.unknown), prices.dma(core.arch, row), reads=(src,), writes=(dst,), effect=effect)
+
+
+def _transpose_order(dst: NkiTensor, src: NkiTensor, axes: tuple[int, ...] | None) -> tuple[int, ...]:
+    order = _TRANSPOSE_AXES.get(src.ndim)
+    if order is None or (axes is not None and tuple(axes) != order):
+        fail("dma-transpose", f"dma_transpose permutes 2-D by (1, 0), 3-D by (2, 1, 0), 4-D by (3, 1, 2, 0), got {src!r} and axes {axes}")
+    if src.dtype != dst.dtype or src.itemsize != 2:
+        fail("dma-transpose", f"dma_transpose takes one 2-byte dtype, src is {src.dtype} and dst is {dst.dtype}")
+    first_ok = src.shape[0] == 16 if src.ndim == 2 else src.shape[0] in _TRANSPOSE_FIRST and src.shape[0] * src.shape[-2] % 16 == 0
+    if not first_ok or src.shape[-1] > 128:
+        fail(
+            "dma-transpose",
+            f"dma_transpose takes [16, n], or [a, ..., b, n] with a in 1, 2, 4, 8, 16 and a*b a multiple of 16, n at most 128; got {src!r}",
+            "split the source, or transpose on TensorE",
+        )
+    want = tuple(src.shape[axis] for axis in order)
+    if dst.shape != want:
+        fail("dma-transpose", f"dma_transpose of {src!r} gives {list(want)}, dst is {dst!r}")
+    return order

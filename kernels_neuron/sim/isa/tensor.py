@@ -1,1 +1,230 @@
-"""tensor"""
+"""TensorE instructions: matrix multiply into PSUM, and transposes (which VectorE also does in 32 by 32)."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from kernels_neuron.sim import array
+from kernels_neuron.sim.core import NeuronCore, Step
+from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.memory import MemoryRegion
+from kernels_neuron.sim.tensor import NkiTensor
+
+from .enums import engine as Engine
+from .enums import matmul_perf_mode as PerfMode
+from .prices import PRICES, facts, load_stationary, matmul, matmul_rows
+from .rules import ON_CHIP, PSUM, SBUF, require_dtype, require_generation, require_tile
+from .table import instruction
+
+_FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
+_MATMUL_DTYPES = (*_FP8, "bfloat16", "float16", "tfloat32", "float32")
+_WIDE = ("float32", "tfloat32")
+_SIXTEEN_BIT = ("bfloat16", "float16")
+VECTOR_TRANSPOSE_MAX = 32
+
+
+@instruction
+def nc_matmul(
+    core: NeuronCore,
+    dst: NkiTensor,
+    stationary: NkiTensor,
+    moving: NkiTensor,
+    is_stationary_onezero: bool = False,
+    is_moving_onezero: bool = False,
+    is_transpose: bool = False,
+    accumulate: bool | None = None,
+    tile_position: tuple[int, ...] = (),
+    tile_size: tuple[int, ...] = (),
+    perf_mode: PerfMode = PerfMode.none,
+    name: str | None = None,
+) -> Iterator[Step]:
+    """dst[m, n] = or += sum over k of stationary[k, m] * moving[k, n], products and sums in float32.
+
+    Operands: stationary [K, M] and moving [K, N] in SBUF, dst [M, N] in PSUM; K, M at most 128; N at most one PSUM bank
+    (512 float32) before trn3. Free dims beyond two are read in order. double_row: [K, 2, M] and [K, 2, N] in fp8.
+    accumulate: False overwrites, True adds to an earlier matmul's result, None overwrites at the first matmul into a
+    region and adds afterwards, byte by byte where regions overlap in part.
+    Source: NKI ISA reference, nc_matmul; architecture guides, PSUM.
+    """
+    for operand, tensor, allowed in (("dst", dst, PSUM), ("stationary", stationary, SBUF), ("moving", moving, SBUF)):
+        require_tile("nc_matmul", operand, tensor, core, allowed)
+    rows, columns = _matmul_extent(core, dst, stationary, moving, perf_mode)
+    _matmul_dtypes(core, dst, stationary, moving, is_transpose, perf_mode)
+    _pe_tile(core, stationary.shape[0], columns, tile_position, tile_size)
+    adds = _accumulation(core, dst, accumulate)
+    widest = "float32" if "float32" in (stationary.dtype, moving.dtype) else moving.dtype
+    passes, cycles = matmul_rows(core.arch, widest, rows, is_transpose)
+
+    def effect() -> None:
+        _accumulate(core, dst, _product(core, stationary, moving, is_transpose, perf_mode), adds)
+
+    for index in range(passes):
+        last = index == passes - 1
+        yield Step("tensor", load_stationary(core.arch, widest, is_transpose), reads=(stationary,))
+        yield Step(
+            "tensor",
+            matmul(core.arch, cycles),
+            reads=(moving,),
+            writes=(dst,),
+            effect=effect if last else None,
+            macs=stationary.shape[0] * columns * rows if last else 0,
+            matmul=True,
+        )
+
+
+def _matmul_extent(
+    core: NeuronCore, dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, perf_mode: PerfMode
+) -> tuple[int, int]:
+    """(N, M), after checking that the three extents fit together and fit the array."""
+    halves = 1
+    if perf_mode is PerfMode.double_row:
+        require_generation("nc_matmul", core, 3, "nc_matmul with double_row")
+        if any(tensor.ndim != 3 or tensor.shape[1] != 2 for tensor in (stationary, moving)):
+            fail("double-row", f"double_row takes [K, 2, M] and [K, 2, N], got {stationary!r} and {moving!r}")
+        halves = 2
+    columns, rows = stationary.free_size // halves, moving.free_size // halves
+    if stationary.shape[0] != moving.shape[0]:
+        fail("matmul-contraction", f"nc_matmul contracts over partitions, stationary is {stationary!r} and moving is {moving!r}")
+    if columns > core.arch.stationary_fmax:
+        fail("stationary-limit", f"nc_matmul takes at most {core.arch.stationary_fmax} stationary columns, got {stationary!r}")
+    limit = core.arch.moving_fmax * (2 if dst.dtype == "bfloat16" and core.arch.generation >= 4 else 1)
+    if rows > limit:
+        fail("moving-limit", f"nc_matmul on {core.arch.name} takes a moving free size of at most {limit}, got {rows}", "tile the N axis")
+    if dst.shape[0] != columns or dst.free_size != rows:
+        fail("matmul-extent", f"nc_matmul of {stationary!r} and {moving!r} gives [{columns}, {rows}], dst is {dst!r}")
+    region = dst.region()
+    if core.arch.generation < 4 and region.lo // core.arch.psum_bank_bytes != (region.hi - 1) // core.arch.psum_bank_bytes:
+        fail("psum-bank", f"nc_matmul writes inside one PSUM bank of {core.arch.psum_bank_bytes} bytes, dst {dst!r} crosses one")
+    return rows, columns
+
+
+def _matmul_dtypes(
+    core: NeuronCore, dst: NkiTensor, stationary: NkiTensor, moving: NkiTensor, is_transpose: bool, perf_mode: PerfMode
+) -> None:
+    for operand, tensor in (("stationary", stationary), ("moving", moving)):
+        require_dtype("nc_matmul", operand, tensor, _MATMUL_DTYPES)
+        if tensor.dtype == "float8_e4m3fn":
+            require_generation("nc_matmul", core, 4, "nc_matmul of float8_e4m3fn")
+    pair = {stationary.dtype, moving.dtype}
+    if pair & set(_WIDE) and not pair <= set(_WIDE):
+        fail("matmul-dtypes", f"nc_matmul pairs float32 and tfloat32 only with each other, got {stationary.dtype} and {moving.dtype}")
+    if pair == {"float8_e4m3", "float8_e4m3fn"}:
+        fail("matmul-dtypes", "nc_matmul does not mix float8_e4m3 and float8_e4m3fn")
+    if perf_mode is PerfMode.double_row and not pair <= set(_FP8):
+        fail("double-row", f"double_row takes fp8 operands, got {stationary.dtype} and {moving.dtype}")
+    allowed: tuple[str, ...] = ("float32", "bfloat16") if core.arch.generation >= 4 else ("float32",)
+    if is_transpose and core.arch.generation >= 3 and stationary.dtype in _SIXTEEN_BIT:
+        allowed = (stationary.dtype,)
+    require_dtype("nc_matmul", "dst", dst, allowed)
+
+
+def _pe_tile(core: NeuronCore, k: int, m: int, position: tuple[int, ...], size: tuple[int, ...]) -> None:
+    """A row and column tile of the array: sizes 128, 64 or (trn2 on) 32, starts at multiples of the size."""
+    if not position and not size:
+        return
+    if len(position) != 2 or len(size) != 2:
+        fail("pe-tile", f"tile_position and tile_size go together as (row, column), got {position} and {size}")
+    legal = (128, 64) if core.arch.generation < 3 else (128, 64, 32)
+    for start, extent, need, axis in zip(position, size, (k, m), ("row", "column"), strict=True):
+        if extent not in legal or start % extent or start + extent > 128:
+            fail("pe-tile", f"a TensorE tile has a {axis} size of {', '.join(map(str, legal))} and starts at a multiple of it, got {start}, {extent}")
+        if need > extent:
+            fail("pe-tile", f"a TensorE tile with {axis} size {extent} does not hold {need}")
+
+
+def _accumulation(core: NeuronCore, dst: NkiTensor, accumulate: bool | None) -> bool | np.ndarray:
+    """Whether dst's old bytes are added: for all, for none, or as a mask over elements."""
+    if accumulate is False:
+        return False
+    region, group = dst.region(), dst.storage.mm_written
+    if group.contains(region):
+        return True
+    if accumulate is True:
+        _refuse_accumulation(core, dst)
+    if not group.touches(region):
+        return False
+    return group.window(region).reshape(dst.shape[0], -1, dst.itemsize)[:, :, 0]
+
+
+def _refuse_accumulation(core: NeuronCore, dst: NkiTensor) -> None:
+    if dst.storage.written.contains(dst.region()):
+        if core.arch.generation < 4:
+            fail(
+                "accumulate-foreign",
+                f"nc_matmul accumulates onto {dst!r}, which no matmul wrote: undefined on {core.arch.name}",
+                "start the group with accumulate=False instead of memset",
+            )
+        return
+    fail("accumulate-unwritten", f"nc_matmul accumulates onto {dst!r}, which no matmul has written", "start the group with accumulate=False")
+
+
+def _product(core: NeuronCore, stationary: NkiTensor, moving: NkiTensor, is_transpose: bool, perf_mode: PerfMode) -> np.ndarray:
+    left, right = stationary.f32(), moving.f32()
+    if is_transpose and core.arch.generation >= 3:
+        return left.T
+    if perf_mode is PerfMode.double_row:
+        k = stationary.shape[0]
+        left = np.concatenate(list(left.reshape(k, 2, -1).transpose(1, 0, 2)))
+        right = np.concatenate(list(right.reshape(k, 2, -1).transpose(1, 0, 2)))
+    return array.matmul(left, right, core.switches["matmul_sum"])
+
+
+def _accumulate(core: NeuronCore, dst: NkiTensor, product: np.ndarray, adds: Any) -> None:
+    if adds is False:
+        array.store(dst.array(), product, dst.dtype)
+        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = dst.f32() + product
+    array.store(dst.array(), total if adds is True else np.where(adds, total, product), dst.dtype)
+
+
+@instruction
+def nc_transpose(
+    core: NeuronCore, dst: NkiTensor, data: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None
+) -> Iterator[Step]:
+    """dst[f, p] = data[p, f], bit for bit; several free dims of data are flattened first.
+
+    TensorE: data in SBUF, dst in PSUM, up to 128 by 128. VectorE: SBUF or PSUM, up to 32 by 32. Default: TensorE for a
+    PSUM dst, VectorE for an SBUF one. dst has data's dtype; fp8 through TensorE lands in 16-bit elements.
+    Source: NKI ISA reference, nc_transpose; NKI release notes 0.4.0 (default engine by dst buffer).
+    """
+    require_tile("nc_transpose", "dst", dst, core, ON_CHIP)
+    require_tile("nc_transpose", "data", data, core, ON_CHIP)
+    if engine not in (Engine.unknown, Engine.tensor, Engine.vector):
+        fail("engine", f"nc_transpose runs on tensor or vector, got {engine.name}")
+    on_tensor = engine is Engine.tensor or (engine is Engine.unknown and dst.buffer is MemoryRegion.psum)
+    if dst.shape[0] != data.free_size or dst.free_size != data.shape[0]:
+        fail("transpose-extent", f"nc_transpose of {data!r} gives [{data.free_size}, {data.shape[0]}], dst is {dst!r}")
+    yield from _tensor_transpose(core, dst, data) if on_tensor else _vector_transpose(core, dst, data)
+
+
+def _tensor_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Iterator[Step]:
+    require_tile("nc_transpose on tensor", "dst", dst, core, PSUM)
+    require_tile("nc_transpose on tensor", "data", data, core, SBUF)
+    require_dtype("nc_transpose on tensor", "data", data, _MATMUL_DTYPES)
+    if data.free_size > core.arch.stationary_fmax:
+        fail("transpose-limit", f"nc_transpose on tensor takes at most 128 by 128, got {data!r}", "transpose block by block")
+    require_dtype("nc_transpose", "dst", dst, _SIXTEEN_BIT if data.dtype in _FP8 else (data.dtype,))
+    _, cycles = matmul_rows(core.arch, data.dtype, max(data.shape[0], min(64, data.free_size)), transpose=True)
+    yield Step("tensor", load_stationary(core.arch, data.dtype, transpose=True), reads=(data,))
+    yield Step("tensor", matmul(core.arch, cycles), writes=(dst,), effect=_transposing(core, dst, data), matmul=True)
+
+
+def _vector_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Iterator[Step]:
+    if max(data.shape[0], data.free_size) > VECTOR_TRANSPOSE_MAX:
+        fail("transpose-limit", f"nc_transpose on vector takes at most 32 by 32, got {data!r}", "write to PSUM to use TensorE")
+    require_dtype("nc_transpose", "dst", dst, (data.dtype,))
+    price = PRICES["nc_transpose"](core.arch, facts("vector", dst, data))
+    yield Step("vector", price, reads=(data,), writes=(dst,), effect=_transposing(core, dst, data))
+
+
+def _transposing(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Callable[[], None]:
+    def effect() -> None:
+        flat = data.array().reshape(data.shape[0], -1).T
+        if data.dtype == dst.dtype:
+            dst.array()[...] = flat.reshape(dst.shape)
+        else:
+            array.store(dst.array(), array.f32(flat), dst.dtype, core.switches["fp8_overflow"])
+
+    return effect
