@@ -7,14 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernels_neuron.errors import HubError
 
 from .storage.tokens import Token, Tokens
-from .store import Store
+from .store import Store, now
 
 if TYPE_CHECKING:
     import uvicorn
@@ -40,7 +39,7 @@ def run_server(
     store = Store(root)
     with _alone(store):
         tokens = _PlusOne(store.tokens)
-        token = tokens.add(user, "write", _today(), keep=False)
+        token = tokens.add(user, "write", now(), keep=False)
         with _bound(LOOPBACK, port) as sock:
             server = _uvicorn(store, tokens, untrusted, access_log=False)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="registry", daemon=True)
@@ -65,7 +64,7 @@ def serve(
     """Serve the registry in `root` until interrupted. on_ready gets the URL, and a write token where there was none."""
     store = Store(root)
     with _alone(store), _bound(host, port) as sock:
-        first = None if store.tokens.all() else store.tokens.add("admin", "write", _today())
+        first = None if store.tokens.all() else store.tokens.add("admin", "write", now())
         server = _uvicorn(store, store.tokens, untrusted, access_log=access_log)
         on_ready(_url(sock), first)
         server.run(sockets=[sock])
@@ -145,7 +144,3 @@ def _wait_until_started(server: "uvicorn.Server", thread: threading.Thread) -> N
 def _url(sock: socket.socket) -> str:
     host, port = sock.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _today() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
 
+from kernels_neuron.errors import HubError
+
 from .storage.disk import Blob, Blobs, locked, make_folder, sync_folder, write_file
 from .storage.faults import AlreadyThere, Damaged, EntryMissing, Refused, RepoMissing, RevisionMissing, StaleParent
 from .storage.names import check_path, check_ref, check_repo_id, check_tree, is_commit
@@ -71,6 +73,13 @@ class Store:
         self.tokens = Tokens(self.root / "tokens.json", scratch=self._scratch)
         self._read_commit = lru_cache(maxsize=256)(self._read_commit_file)
 
+    @classmethod
+    def existing(cls, root: Path) -> "Store":
+        """The registry in `root`; an error where there is none, instead of a new one."""
+        if not (root / "format").is_file():
+            raise HubError(f"there is no registry in {root}", hint="pass --root, or start one: registry serve")
+        return cls(root)
+
     @property
     def _format(self) -> Path:
         return self.root / "format"
@@ -108,7 +117,7 @@ class Store:
         folder = self._folder(repo_id)
         with locked(self._lock):
             self._refuse_lookalike(repo_id)
-            date = _now()
+            date = now()
             first, data = Commit.make(None, {}, title="initial commit", author=author, date=date)
             repo = Repo(repo_id, private, date, {"main": first.id}, {}, {})
             draft = self._scratch / token_hex(8)
@@ -301,7 +310,7 @@ class Store:
             if not self.blobs.path(blob.sha256).is_file():
                 raise Damaged(f"the content of {path} is missing on disk", hint="upload it again")
         commit, data = Commit.make(
-            parent, files, title=message.title, message=message.text, author=message.author, date=_now()
+            parent, files, title=message.title, message=message.text, author=message.author, date=now()
         )
         write_file(self._commit_path(repo_id, commit.id), data, scratch=self._scratch)
         return commit
@@ -341,5 +350,6 @@ def apply(commit: Commit, operations: Sequence[Operation]) -> dict[str, Blob]:
     return files
 
 
-def _now() -> str:
+def now() -> str:
+    """This moment as a Hub writes it: ISO 8601, UTC, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,10 +1,11 @@
 """What a commit's result must be before a branch moves: every variant it touches is what its metadata.json says."""
 
 import base64
-import json
 import re
 from collections.abc import Mapping
-from typing import Any
+
+from kernels_neuron.artifact import METADATA, Metadata
+from kernels_neuron.errors import ArtifactError
 
 from ..storage.disk import Blob
 from ..storage.faults import Refused
@@ -12,8 +13,7 @@ from ..store import Admission, Store
 
 _VARIANT = re.compile(r"(build/[^/]+)/")
 _VERSION_BRANCH = re.compile(r"(?:refs/heads/)?v(\d+)")
-_REQUIRED = {"name": str, "id": str, "version": int, "license": str, "python-depends": list, "backend": dict}
-_OUTSIDE_DIGEST = ("metadata.json", "metadata.json.sigstore")
+_OUTSIDE_DIGEST = (METADATA, f"{METADATA}.sigstore")
 _SHOWN = 5
 
 
@@ -23,68 +23,51 @@ def admission(store: Store) -> Admission:
     def admit(repo_id: str, ref: str, before: Mapping[str, Blob], after: Mapping[str, Blob]) -> None:
         changed = [path for path in {*before, *after} if before.get(path) != after.get(path)]
         for variant in sorted({match[1] for path in changed if (match := _VARIANT.match(path))}):
-            blob = after.get(f"{variant}/metadata.json")
-            if blob is None:
-                continue
-            files = {path.removeprefix(f"{variant}/"): b for path, b in after.items() if path.startswith(f"{variant}/")}
-            metadata, problems = _read(store.blobs.path(blob.sha256).read_bytes())
-            problems += _version_problems(metadata, ref) + (
-                _bytecode_problems(files) or _digest_problems(metadata, files)
-            )
-            if problems:
-                raise Refused(f"{variant}/metadata.json: {_listed(problems)}", hint="build the kernel again")
+            prefix = f"{variant}/"
+            files = {path.removeprefix(prefix): blob for path, blob in after.items() if path.startswith(prefix)}
+            if METADATA in files:
+                metadata = _read(store, f"{variant}/{METADATA}", files[METADATA])
+                _refuse_if(variant, _version_problems(metadata, ref) + _file_problems(metadata, files))
 
     return admit
 
 
-def _read(data: bytes) -> tuple[dict[str, Any], list[str]]:
+def _read(store: Store, path: str, blob: Blob) -> Metadata:
     try:
-        metadata = json.loads(data)
-    except (ValueError, RecursionError):
-        return {}, ["is not JSON"]
-    if not isinstance(metadata, dict):
-        return {}, ["is not a JSON object"]
-    missing = [f"{key} is missing" for key in _REQUIRED if key not in metadata]
-    wrong = [
-        f"{key} is not a {kind.__name__}"
-        for key, kind in _REQUIRED.items()
-        if key in metadata and (not isinstance(metadata[key], kind) or isinstance(metadata[key], bool))
-    ]
-    return metadata, missing + wrong
+        return Metadata.parse(store.blobs.path(blob.sha256).read_bytes(), path)
+    except ArtifactError as error:
+        raise Refused(str(error), hint="build the kernel again") from error
+    except (ValueError, RecursionError) as error:  # numbers too long and nesting too deep for Python's JSON
+        raise Refused(f"{path}: not JSON: {error}") from error
 
 
-def _version_problems(metadata: Mapping[str, Any], ref: str) -> list[str]:
+def _version_problems(metadata: Metadata, ref: str) -> list[str]:
     match = _VERSION_BRANCH.fullmatch(ref)
-    version = metadata.get("version")
-    if match and isinstance(version, int) and str(version) != match[1]:
-        return [f"version is {version}, the branch is v{match[1]}"]
+    if match and str(metadata.version) != match[1]:
+        return [f"{METADATA} says version {metadata.version}, the branch is v{match[1]}"]
     return []
 
 
-def _digest_problems(metadata: Mapping[str, Any], files: Mapping[str, Blob]) -> list[str]:
-    digest = metadata.get("digest")
-    listed = digest.get("files") if isinstance(digest, dict) else None
-    if not isinstance(digest, dict) or not isinstance(listed, dict) or digest.get("algorithm") != "sha256":
-        return ["digest is missing or not of the form {algorithm: sha256, files: {...}}"]
-    present = {path: _base64(blob.sha256) for path, blob in files.items() if path not in _OUTSIDE_DIGEST}
-    problems = [
-        f"digest of {path} does not match its content" if path in listed else f"{path} is not in the digest"
-        for path, sha256 in sorted(present.items())
-        if listed.get(path) != sha256
-    ]
-    return problems + [f"{path} is in the digest but not in the commit" for path in sorted({*listed} - {*present})]
-
-
-def _bytecode_problems(files: Mapping[str, Blob]) -> list[str]:
+def _file_problems(metadata: Metadata, files: Mapping[str, Blob]) -> list[str]:
     # the digest leaves bytecode out, and Python would run it in place of the source
-    found = [path for path in files if path.endswith((".pyc", ".pyo")) or "__pycache__" in path.split("/")]
-    return [f"{path} is bytecode" for path in sorted(found)]
+    problems = [f"{path} is bytecode" for path in sorted(files) if _is_bytecode(path)]
+    if not metadata.digest:
+        return [*problems, f"{METADATA} has no digest"]
+    present = {path: blob for path, blob in files.items() if path not in _OUTSIDE_DIGEST and not _is_bytecode(path)}
+    for path, blob in sorted(present.items()):
+        if path not in metadata.digest:
+            problems.append(f"{path} is not in the digest")
+        elif metadata.digest[path] != base64.b64encode(bytes.fromhex(blob.sha256)).decode():
+            problems.append(f"{path} does not match its digest")
+    return problems + [f"{path} is missing" for path in sorted({*metadata.digest} - {*present})]
 
 
-def _base64(hexdigest: str) -> str:
-    return base64.b64encode(bytes.fromhex(hexdigest)).decode()
+def _is_bytecode(path: str) -> bool:
+    return path.endswith((".pyc", ".pyo")) or "__pycache__" in path.split("/")
 
 
-def _listed(problems: list[str]) -> str:
-    more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    return "; ".join(problems[:_SHOWN]) + more
+def _refuse_if(variant: str, problems: list[str]) -> None:
+    if problems:
+        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        message = f"{variant} is not what its {METADATA} says: {'; '.join(problems[:_SHOWN])}{more}"
+        raise Refused(message, hint="build the kernel again and upload all of the variant in one commit")

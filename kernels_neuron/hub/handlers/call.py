@@ -146,6 +146,7 @@ def refusal(error: HubError, *, anonymous: bool) -> Response:
     if isinstance(error, RepoMissing) and anonymous:
         status = 401  # as the Hub: whether it is private or not there is not for everybody to know
     message = f"{error}; {error.hint}" if error.hint else str(error)
+    message = message.encode("utf-8", "backslashreplace").decode()  # a lone surrogate would break the answer
     one_line = " ".join(message.split()).encode("ascii", "backslashreplace").decode()
     headers = {"X-Error-Message": one_line[:2000]}
     if code:

@@ -1,0 +1,114 @@
+"""`kernels-neuron registry`: serve a folder as a Hub, list it, check it, give out tokens."""
+
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernels_neuron.errors import UsageError
+
+from .output import print_json, say, table
+
+app = typer.Typer(
+    add_completion=False, rich_markup_mode=None, no_args_is_help=True, help="A Hub-compatible server over a folder."
+)
+
+Root = Annotated[Path, typer.Option("--root", help="The registry's folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def serve(
+    root: Root = Path("registry"),
+    port: Annotated[int, typer.Option(help="The port; 0 picks a free one.", min=0, max=65535)] = 8080,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    untrusted: Annotated[list[str] | None, typer.Option(help="An owner clients must not trust unasked.")] = None,
+    access_log: Annotated[bool, typer.Option("--access-log", help="One line per request on stderr.")] = False,
+) -> None:
+    """Serve a folder as a Hub until interrupted; prints its URL. The first time also a token that may write.
+
+    \b
+    Example:
+      kernels-neuron registry serve --root registry --port 8080
+    """
+    from kernels_neuron.hub.serving import LOOPBACK
+    from kernels_neuron.hub.serving import serve as serve_registry
+
+    if host != LOOPBACK:
+        say(f"note: {host} may be reachable from other machines, and tokens travel unencrypted: put TLS in front")
+    owners = frozenset(untrusted or ())
+    with suppress(KeyboardInterrupt):
+        serve_registry(root, host=host, port=port, untrusted=owners, access_log=access_log, on_ready=_ready)
+
+
+@app.command(name="list")
+def list_(root: Root = Path("registry"), json: Json = False) -> None:
+    """List what a registry's folder holds: repos, versions, variants.
+
+    \b
+    Example:
+      kernels-neuron registry list --root registry
+    """
+    from kernels_neuron.hub.storage.contents import holdings
+    from kernels_neuron.hub.store import Store
+
+    rows = [asdict(row) for row in holdings(Store.existing(root))]
+    if json:
+        print_json(rows)
+        return
+    shown = [{**row, "commit": row["commit"][:10], "bytes": row["size"]} for row in rows]
+    table(("repo_id", "branch", "variants", "files", "bytes", "commit", "date", "private"), shown)
+
+
+@app.command()
+def verify(root: Root = Path("registry"), json: Json = False) -> None:
+    """Read and hash everything a registry's folder holds; exits 1 and lists what is damaged or missing.
+
+    \b
+    Example:
+      kernels-neuron registry verify --root registry
+    """
+    from kernels_neuron.hub.storage.damage import find_damage
+    from kernels_neuron.hub.store import Store
+
+    store = Store.existing(root)
+    damage = find_damage(store)
+    if json:
+        print_json({"repos": len(store.ids()), "ok": not damage, "damage": damage})
+    else:
+        for line in damage:
+            print(line)
+        print(f"{len(store.ids())} repos read, {len(damage)} things damaged or missing")
+    if damage:
+        raise typer.Exit(1)
+
+
+@app.command()
+def token(
+    user: Annotated[str, typer.Argument(help="Whose token it is; shown as the author of commits.")],
+    root: Root = Path("registry"),
+    role: Annotated[str, typer.Option(help="write, or read for private repos.")] = "write",
+    revoke: Annotated[bool, typer.Option("--revoke", help="Forget the user's token.")] = False,
+) -> None:
+    """Make a token and print it, this once: the registry keeps its hash only.
+
+    \b
+    Example:
+      kernels-neuron registry token ci --role read
+    """
+    from kernels_neuron.hub.store import Store, now
+
+    tokens = Store.existing(root).tokens
+    if not revoke:
+        print(tokens.add(user, role, now()))
+    elif not tokens.revoke(user):
+        raise UsageError(f"there is no token for {user!r}")
+
+
+def _ready(url: str, first_token: str | None) -> None:
+    print(url, flush=True)
+    if first_token:
+        say(f"a token that may write, shown this once: {first_token}")
+        say("clients take it from HF_TOKEN and the URL from HF_ENDPOINT")

@@ -1,0 +1,314 @@
+"""Publishing a built kernel through huggingface_hub: what would change, one commit per branch, and reading it back."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernels_neuron.artifact import METADATA, Metadata, digest_problems
+from kernels_neuron.errors import ArtifactError, HubError
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+KERNEL = "kernel"
+CARD = "README.md"
+_DECLINED = {
+    401: ("the token is unknown to {endpoint}", "set HF_TOKEN to a token of that server"),
+    403: ("{endpoint} lets this token not write: {said}", "set HF_TOKEN to a token with the role write"),
+    404: ("{endpoint} has no such repo or revision: {said}", "check --to and --owner"),
+    412: ("somebody else published to the same branch meanwhile: {said}", "run publish again"),
+}
+
+
+@dataclass(frozen=True)
+class Release:
+    """A built kernel, read whole: what goes to the version branch, and the card for main."""
+
+    name: str
+    version: int
+    variants: tuple[str, ...]
+    files: Mapping[str, bytes] = field(repr=False)
+    card: bytes | None = field(repr=False)
+
+    @property
+    def branch(self) -> str:
+        """The branch that clients read as this version."""
+        return f"v{self.version}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an upload would change. Paths are those in the repo; an empty plan changes nothing."""
+
+    repo_id: str
+    branch: str
+    creates_repo: bool
+    creates_branch: bool
+    adds: tuple[str, ...]
+    changes: tuple[str, ...]
+    deletes: tuple[str, ...]
+    card_changes: bool
+    head: str | None = None
+    main: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the target holds this release already."""
+        made = self.creates_repo or self.creates_branch or self.card_changes
+        return not (made or self.adds or self.changes or self.deletes)
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where a release is now. `changed` is False where it was there already and no commit was made."""
+
+    repo_id: str
+    branch: str
+    commit: str
+    url: str
+    changed: bool
+    files: int
+    plan: Plan
+
+
+def read_release(folder: Path) -> Release:
+    """Read build/<name>/; refuses a variant that is not what its metadata says, and variants of two versions."""
+    variants = sorted(path.parent for path in folder.glob(f"build/*/{METADATA}"))
+    if not variants:
+        raise ArtifactError(f"{folder} holds no built variant", hint="run kernels-neuron build")
+    versions = set()
+    for variant in variants:
+        metadata = Metadata.read(variant)
+        problems = digest_problems(variant, metadata)
+        if problems:
+            raise ArtifactError(f"{variant}: {'; '.join(problems)}", hint="run kernels-neuron build again")
+        versions.add(metadata.version)
+    if len(versions) > 1:
+        listed = ", ".join(str(version) for version in sorted(versions))
+        raise ArtifactError(f"the variants in {folder} are of versions {listed}", hint="run kernels-neuron build again")
+    roots = [*variants, folder / "benchmarks"]
+    files = {path.relative_to(folder).as_posix(): path.read_bytes() for root in roots for path in _sources(root)}
+    card = folder / CARD
+    names = tuple(variant.name for variant in variants)
+    return Release(folder.name, versions.pop(), names, files, card.read_bytes() if card.is_file() else None)
+
+
+def connect(endpoint: str, token: str | None = None) -> "HfApi":
+    """A client of the Hub at `endpoint`. Without a token it uses the one that Hugging Face tools would use."""
+    from huggingface_hub import HfApi
+
+    if not endpoint.startswith(("http://", "https://")):
+        raise HubError(f"{endpoint!r} is not the URL of a Hub", hint="pass http://HOST:PORT or https://huggingface.co")
+    return HfApi(endpoint.rstrip("/"), token=token, library_name="kernels-neuron")
+
+
+def check_rights(api: "HfApi", owner: str | None = None) -> str:
+    """The owner to publish under (by default the caller), after making sure that the token may. Writes nothing."""
+    with _explained(api):
+        me = api.whoami()
+    if not isinstance(me, dict) or "name" not in me:
+        raise HubError(f"what answers at {api.endpoint} is not a Hub", hint="correct --to")
+    role = me.get("auth", {}).get("accessToken", {}).get("role")
+    if role == "read":
+        raise HubError(
+            f"the token of {me['name']} at {api.endpoint} may only read",
+            hint="set HF_TOKEN to a token with the role write",
+        )
+    # a Hub names the organizations of the caller; our registry lets a writer publish under any name
+    allowed = [me["name"], *(org["name"] for org in me.get("orgs", []))]
+    if owner is not None and owner not in allowed and not me.get("anyOwner"):
+        raise HubError(
+            f"{me['name']} may not publish under {owner!r} at {api.endpoint}",
+            hint=f"choose --owner from {', '.join(allowed)}",
+        )
+    return owner or me["name"]
+
+
+def plan_upload(api: "HfApi", release: Release, owner: str) -> Plan:
+    """What `upload` would change, read from the target. Writes nothing."""
+    repo_id = f"{owner}/{release.name}"
+    with _explained(api):
+        branches = _branches(api, repo_id)
+        main = branches.get("main") if branches else None
+        head = branches.get(release.branch) if branches else None
+        start = head or main  # a new version branch begins at main
+        there = _tree(api, repo_id, start) if start else {}
+        on_main = _tree(api, repo_id, main) if main else {}
+    # a branch at main has not been published to: what it holds under our folders is inherited
+    fresh = head is None or head == main
+    stale = ("build/", "benchmarks/") if fresh else tuple(f"build/{variant}/" for variant in release.variants)
+    return Plan(
+        repo_id,
+        release.branch,
+        creates_repo=branches is None,
+        creates_branch=head is None,
+        adds=tuple(path for path in release.files if path not in there),
+        changes=tuple(path for path, data in release.files.items() if path in there and there[path] not in _oids(data)),
+        deletes=tuple(path for path in sorted(there) if path.startswith(stale) and path not in release.files),
+        card_changes=release.card is not None and on_main.get(CARD) not in _oids(release.card),
+        head=head,
+        main=main,
+    )
+
+
+def upload(
+    api: "HfApi",
+    release: Release,
+    owner: str,
+    *,
+    private: bool = False,
+    step: Callable[[str], None] = lambda text: None,
+) -> Published:
+    """Have `release` at <owner>/<name>: one commit on its version branch, one on main for the card, both read back.
+
+    Stale files of the uploaded variants go, other files stay. What is there already is not written again, so a second
+    run after an interruption completes the first, and after a success does nothing. A branch that moves meanwhile is
+    an error, never a mixture. `step` is told what is being done.
+    """
+    plan = plan_upload(api, release, owner)
+    with _explained(api):
+        if plan.creates_repo:
+            step(f"create {plan.repo_id}")
+            api.create_repo(plan.repo_id, repo_type=KERNEL, private=private, exist_ok=True)
+        if plan.creates_branch:
+            step(f"create branch {plan.branch}")
+            api.create_branch(plan.repo_id, branch=plan.branch, repo_type=KERNEL, exist_ok=True)
+    now = plan_upload(api, release, owner) if plan.creates_repo or plan.creates_branch else plan
+    commit = _commit_files(api, release, now, step)
+    _commit_card(api, release, now, step)
+    step(f"read back {len(release.files)} files")
+    with _explained(api):
+        _compare(api, now.repo_id, commit, release.files)
+    url = f"{api.endpoint}/kernels/{plan.repo_id}"
+    return Published(plan.repo_id, plan.branch, commit, url, not plan.is_empty, len(release.files), plan)
+
+
+def _commit_files(api: "HfApi", release: Release, plan: Plan, step: Callable[[str], None]) -> str:
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    assert plan.head is not None
+    wanted = [*plan.adds, *plan.changes]
+    if not wanted and not plan.deletes:
+        return plan.head
+    step(f"commit {len(wanted)} files to {plan.branch}" + (f", delete {len(plan.deletes)}" if plan.deletes else ""))
+    drops = [CommitOperationDelete(path, is_folder=False) for path in plan.deletes]
+    puts = [CommitOperationAdd(path, release.files[path]) for path in wanted]
+    title = f"{release.name} {plan.branch}: {', '.join(release.variants)}"
+    with _explained(api):
+        made = api.create_commit(
+            plan.repo_id,
+            [*drops, *puts],
+            commit_message=title,
+            repo_type=KERNEL,
+            revision=plan.branch,
+            parent_commit=plan.head,
+        )
+    return made.oid
+
+
+def _commit_card(api: "HfApi", release: Release, plan: Plan, step: Callable[[str], None]) -> None:
+    from huggingface_hub import CommitOperationAdd
+
+    if release.card is None or not plan.card_changes:
+        return
+    step("commit the card to main")
+    with _explained(api):
+        api.create_commit(
+            plan.repo_id,
+            [CommitOperationAdd(CARD, release.card)],
+            commit_message=f"card of {release.name} {plan.branch}",
+            repo_type=KERNEL,
+            revision="main",
+            parent_commit=plan.main,
+        )
+
+
+def _compare(api: "HfApi", repo_id: str, commit: str, files: Mapping[str, bytes]) -> None:
+    from huggingface_hub.utils import tqdm
+
+    class NoBar(tqdm):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **{**kwargs, "disable": True})
+
+    with tempfile.TemporaryDirectory() as cache:
+        for path, data in files.items():
+            got = api.hf_hub_download(
+                repo_id, path, repo_type=KERNEL, revision=commit, cache_dir=cache, tqdm_class=NoBar
+            )
+            if hashlib.sha256(Path(got).read_bytes()).digest() != hashlib.sha256(data).digest():
+                raise HubError(
+                    f"{path} of {repo_id} at {commit} reads back with another digest",
+                    hint="the target is damaged or changes files: do not use this commit",
+                )
+
+
+def _sources(root: Path) -> list[Path]:
+    paths = [path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    return [path for path in paths if path.suffix != ".pyc"]
+
+
+def _branches(api: "HfApi", repo_id: str) -> dict[str, str] | None:
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        refs = api.list_repo_refs(repo_id, repo_type=KERNEL)
+    except RepositoryNotFoundError:
+        return None
+    return {branch.name: branch.target_commit for branch in refs.branches}
+
+
+def _tree(api: "HfApi", repo_id: str, commit: str) -> dict[str, str]:
+    """path -> the id by which a Hub knows the content: SHA-256 of an LFS file, git's id of any other."""
+    from huggingface_hub.hf_api import RepoFile
+
+    entries = api.list_repo_tree(repo_id, recursive=True, revision=commit, repo_type=KERNEL)
+    found = [entry for entry in entries if isinstance(entry, RepoFile)]
+    return {entry.path: entry.lfs.sha256 if entry.lfs else entry.blob_id for entry in found}
+
+
+def _oids(data: bytes) -> tuple[str, str]:
+    git = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+    return git, hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def _explained(api: "HfApi") -> Iterator[None]:
+    """Turns what huggingface_hub raises into one HubError that says what to do."""
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        HFValidationError,
+        LocalTokenNotFoundError,
+        OfflineModeIsEnabled,
+    )
+
+    # the HTTP library underneath has changed its name between releases; its root error is a base of the Hub's own
+    transport: Any = next(base for base in HfHubHTTPError.__mro__ if base.__name__ == "HTTPError")
+    try:
+        yield
+    except HfHubHTTPError as error:
+        raise _declined(error, api.endpoint) from error
+    except LocalTokenNotFoundError as error:
+        hint = "set HF_TOKEN; kernels-neuron registry serve shows a token the first time"
+        raise HubError("publishing takes a token, none is set", hint=hint) from error
+    except OfflineModeIsEnabled as error:
+        raise HubError("huggingface_hub is told to stay offline", hint="unset HF_HUB_OFFLINE to publish") from error
+    except (transport, ConnectionError) as error:
+        hint = "start one with kernels-neuron registry serve, or correct --to"
+        raise HubError(f"no Hub answers at {api.endpoint}: {error}", hint=hint) from error
+    except json.JSONDecodeError as error:
+        raise HubError(f"what answers at {api.endpoint} is not a Hub", hint="correct --to") from error
+    except (HFValidationError, ValueError) as error:
+        # a refused card, or a repo id that no Hub takes
+        raise HubError(" ".join(str(error).split())) from error
+
+
+def _declined(error: Any, endpoint: str) -> HubError:
+    status = error.response.status_code
+    said = " ".join((error.server_message or str(error)).split())
+    message, hint = _DECLINED.get(status, ("{endpoint} answered {status}: {said}", None))
+    return HubError(message.format(endpoint=endpoint, said=said, status=status), hint=hint)
