@@ -1,8 +1,8 @@
 """Chips as frozen data. Every number carries its source as a comment; `assumed` marks what nobody says.
 
-Tags: [arch2] [arch3] [arch4] the Trainium1, 2 and 3 architecture guides; [isa] the NKI ISA reference up to SDK 2.26, whose
-cost statements were dropped later; [dma] the NKI DMA overview and bandwidth guide; [trace] measured in public trn2 profiler
-traces; [read] read off a published figure.
+Tags: [arch2] [arch3] [arch4] the Trainium1, 2 and 3 architecture guides; [isa] the NKI ISA reference up to SDK 2.26,
+whose cost statements were dropped later; [dma] the NKI DMA overview and bandwidth guide; [trace] measured in public
+trn2 profiler traces; [read] read off a published figure.
 """
 
 import os
@@ -132,14 +132,17 @@ TRN2: Final = Arch(
     generation=3,
     validated=True,
     sbuf_partition_bytes=224 * KIB,  # [arch3]
-    sbuf_usable_partition_bytes=(224 - 16) * KIB - 8,  # 16 KiB of dynamic-DMA scratch and 8 bytes, vendor kernel library
+    sbuf_usable_partition_bytes=(224 - 16) * KIB
+    - 8,  # 16 KiB of dynamic-DMA scratch and 8 bytes, vendor kernel library
     moving_fmax=512,  # [isa]
     tensor_tflops=_tflops(78.6, 157.3, 19.7),  # [arch3] 128 * 128 * 2 * 2.4 GHz; float32 at a quarter
     hbm_gbps=358.0,  # [arch3] 2.9 TB/s over 8 cores
     tensor=EngineTiming(ghz=2.4, issue_ns=2, latency_ns=160, set_ns=15, wake_ns=41),  # [arch3] [trace]
     vector=EngineTiming(ghz=0.96, issue_ns=70, latency_ns=150, set_ns=12, wake_ns=23),  # [arch3] [trace]
     scalar=EngineTiming(ghz=1.2, issue_ns=62, latency_ns=158, set_ns=10, wake_ns=22),  # [arch3] [trace]
-    gpsimd=EngineTiming(ghz=1.2, issue_ns=0, latency_ns=125, set_ns=12, wake_ns=23),  # [arch3]; latency assumed, 150 cycles
+    gpsimd=EngineTiming(
+        ghz=1.2, issue_ns=0, latency_ns=125, set_ns=12, wake_ns=23
+    ),  # [arch3]; latency assumed, 150 cycles
     sync=EngineTiming(ghz=1.2, issue_ns=50, latency_ns=18, set_ns=12, wake_ns=16),  # [trace]
     throttled=True,  # [trace]
     hardware_dge=True,  # [arch3]
@@ -157,7 +160,9 @@ TRN1: Final = replace(
     sbuf_usable_partition_bytes=(192 - 16) * KIB,  # [isa] 16 KiB reserved by the compiler
     tensor_tflops=_tflops(91.8, 91.8, 22.9),  # [arch2] 128 * 128 * 2 * 2.8 GHz
     hbm_gbps=410.0,  # [arch2] 820 GB/s over 2 cores
-    tensor=EngineTiming(ghz=2.8, issue_ns=2, latency_ns=157, set_ns=12, wake_ns=41),  # [arch2] [read]; wake assumed as trn2
+    tensor=EngineTiming(
+        ghz=2.8, issue_ns=2, latency_ns=157, set_ns=12, wake_ns=41
+    ),  # [arch2] [read]; wake assumed as trn2
     vector=EngineTiming(ghz=1.12, issue_ns=54, latency_ns=350, set_ns=12, wake_ns=23),  # [arch2] [read]; 60 cycles
     scalar=EngineTiming(ghz=1.4, issue_ns=46, latency_ns=159, set_ns=10, wake_ns=22),  # [arch2] [read]
     gpsimd=EngineTiming(ghz=1.4, issue_ns=0, latency_ns=107, set_ns=12, wake_ns=23),  # [arch2]; assumed as trn2
@@ -180,7 +185,9 @@ TRN3: Final = replace(
     sbuf_usable_partition_bytes=(256 - 16) * KIB - 8,  # assumed as trn2
     moving_fmax=4096,  # [isa] float32 results; 8192 for bfloat16 ones
     hbm_gbps=588.0,  # [arch4] 4.7 TB/s over 8 cores
-    vector=EngineTiming(ghz=1.2, issue_ns=70, latency_ns=150, set_ns=12, wake_ns=23),  # [arch4]; constants assumed as trn2
+    vector=EngineTiming(
+        ghz=1.2, issue_ns=70, latency_ns=150, set_ns=12, wake_ns=23
+    ),  # [arch4]; constants assumed as trn2
     dma_engine_bytes_per_ns=38.4,  # [dma]
     dma_stream_gbps=528.0,  # [dma]
 )

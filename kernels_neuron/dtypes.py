@@ -30,7 +30,7 @@ class DType(str):
         return ROWS[self].numpy
 
     def __repr__(self) -> str:
-        return f"nl.{str(self)}"
+        return f"nl.{self!s}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,9 @@ def as_tensor(array: np.ndarray) -> "torch.Tensor":
     name = dtype(array.dtype)
     row = ROWS[name]
     if row.torch is None:
-        raise UnsupportedDtype(f"torch has no dtype for {name}", hint="copy the tile to float32 or bfloat16 in the kernel")
+        raise UnsupportedDtype(
+            f"torch has no dtype for {name}", hint="copy the tile to float32 or bfloat16 in the kernel"
+        )
     if row.numpy.isbuiltin == 1:
         return torch.from_numpy(array)
     carrier = torch.from_numpy(array.view(np.dtype(_CARRIER[row.itemsize])))

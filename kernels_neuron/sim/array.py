@@ -1,4 +1,4 @@
-"""Arithmetic on tiles: widening to float32, rounding into a dtype, and the fastest library for each, chosen here alone."""
+"""Arithmetic on tiles: widening to float32, rounding into a dtype; the fastest library for each is chosen here."""
 
 from collections.abc import Callable
 from typing import Any

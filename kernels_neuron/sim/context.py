@@ -1,6 +1,6 @@
 """The one ambient thing: which core is being run, and who collects the runs.
 
-NKI functions are free functions, so a single ContextVar names the scope. It is set and reset with its token, here alone.
+NKI functions are free functions, so a single ContextVar names the scope. It is set and reset with its token here.
 """
 
 from collections.abc import Iterator
@@ -49,7 +49,7 @@ _SCOPE: ContextVar[Scope | None] = ContextVar("kernels_neuron_scope", default=No
 
 @contextmanager
 def using(arch: str | Arch = "trn2", settings: Settings | None = None) -> Iterator[list[Run]]:
-    """Run every kernel launched inside, through torch operators too, on `arch` with `settings`; yields the runs as they end."""
+    """Run every kernel launched inside, through torch operators too, on `arch` with `settings`; yields the runs."""
     scope = Scope(chip(arch), settings or Settings())
     token = _SCOPE.set(scope)
     try:
@@ -77,7 +77,11 @@ def current_core(function: str) -> "NeuronCore":
     """The core being run; `function` is named in the error when there is none."""
     scope = _SCOPE.get()
     if scope is None or scope.core is None:
-        fail("outside-kernel", f"{function} was called outside a running kernel", "call it inside a function decorated with nki.jit")
+        fail(
+            "outside-kernel",
+            f"{function} was called outside a running kernel",
+            "call it inside a function decorated with nki.jit",
+        )
     return scope.core
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +26,11 @@ MAX_TENSOR_DIMS = 5
 
 @dataclass(slots=True)
 class Step:
-    """What an instruction asks of one engine: its price, the tensors it reads and writes, and the effect on their bytes.
+    """What an instruction asks of one engine: its price, what it reads and writes, and the effect on those bytes.
 
     macs    multiply-accumulates, for TensorE steps
     matmul  True when `writes` come from the matmul data path, which PSUM accumulation rules look at
+    marks   False when the instruction marks the bytes it wrote itself, because the data decides which they are
     """
 
     engine: str
@@ -38,15 +40,19 @@ class Step:
     effect: Callable[[], None] | None = None
     macs: int = 0
     matmul: bool = False
+    marks: bool = True
 
 
 class NeuronCore:
     """One physical core running one program of a launch grid.
 
-    shared  the shared-HBM allocations of the launch, in allocation order: program 1 gets the tensors program 0 made
+    shared        the launch's shared-HBM allocations in order: program 1 gets the tensors program 0 made
+    accumulators  the registers of VectorE and ScalarE, which survive from one reducing instruction to the next
     """
 
-    def __init__(self, arch: Arch, settings: Settings, program: int = 0, programs: int = 1, shared: list[Storage] | None = None) -> None:
+    def __init__(
+        self, arch: Arch, settings: Settings, program: int = 0, programs: int = 1, shared: list[Storage] | None = None
+    ) -> None:
         self.arch = arch
         self.settings = settings
         self.switches = switches.resolve(settings.switches)
@@ -63,7 +69,12 @@ class NeuronCore:
     # ---- allocation
 
     def allocate(
-        self, shape: Sequence[int], dtype: Any, buffer: MemoryRegion, name: str = "", address: tuple[int, int] | None = None
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        buffer: MemoryRegion,
+        name: str = "",
+        address: tuple[int, int] | None = None,
     ) -> NkiTensor:
         """A new tensor whose bytes are unwritten."""
         shape = _checked_shape(shape, buffer)
@@ -88,16 +99,36 @@ class NeuronCore:
         storage = self._shared[self._next_shared]
         self._next_shared += 1
         if storage.tile.shape != shape or storage.dtype != dtype:
-            fail("lnc-divergence", f"program {self.program} allocates shared_hbm {dtype}{list(shape)} where program 0 allocated {storage.tile}")
+            fail(
+                "lnc-divergence",
+                f"program {self.program} allocates shared_hbm {dtype}{list(shape)} "
+                f"where program 0 allocated {storage.tile}",
+            )
         self.trace.tiles[storage.tile.id] = storage.tile
         return _whole(storage, shape)
 
     def _new_storage(
-        self, shape: tuple[int, ...], dtype: DType, buffer: MemoryRegion, name: str, address: tuple[int, int] | None, data: np.ndarray | None = None
+        self,
+        shape: tuple[int, ...],
+        dtype: DType,
+        buffer: MemoryRegion,
+        name: str,
+        address: tuple[int, int] | None,
+        data: np.ndarray | None = None,
     ) -> Storage:
         item = ROWS[dtype].itemsize
         partitions, nbytes = (shape[0], math.prod(shape[1:]) * item) if buffer.on_chip else (1, math.prod(shape) * item)
-        tile = Tile(self._next_tile, name, buffer.value, dtype, shape, partitions, nbytes, self.trace.line_id(*caller()), address)
+        tile = Tile(
+            self._next_tile,
+            name,
+            buffer.value,
+            dtype,
+            shape,
+            partitions,
+            nbytes,
+            self.trace.line_id(*caller()),
+            address,
+        )
         self._next_tile += 1
         is_input = data is not None
         if data is None and self.settings.execute:
@@ -133,7 +164,8 @@ class NeuronCore:
                 step.effect()
             for tensor in step.writes:
                 region = tensor.region()
-                tensor.storage.written.add(region)
+                if step.marks:
+                    tensor.storage.written.add(region)
                 if step.matmul:
                     tensor.storage.mm_written.add(region)
             self.trace.records.append(
@@ -155,14 +187,15 @@ class NeuronCore:
         if tensor.size and not tensor.storage.written.contains(tensor.region()):
             fail(
                 "unwritten-read",
-                f"{name} reads bytes of {tensor!r} that nothing has written (allocated at {self.trace.where(tensor.storage.tile.where)})",
+                f"{name} reads bytes of {tensor!r} that nothing has written "
+                f"(allocated at {self.trace.where(tensor.storage.tile.where)})",
                 "write the whole region first, or read a shorter slice",
             )
 
     def _show_watched(self, name: str, tensors: Sequence[NkiTensor]) -> None:
         for tensor in tensors:
             if tensor.name in self.settings.watch and self.settings.execute:
-                print(f"{name} wrote {tensor!r}\n{tensor.array()}")
+                sys.stdout.write(f"{name} wrote {tensor!r}\n{tensor.array()}\n")
 
 
 def _checked_shape(shape: Sequence[int], buffer: Any) -> tuple[int, ...]:
@@ -177,7 +210,11 @@ def _checked_shape(shape: Sequence[int], buffer: Any) -> tuple[int, ...]:
     if len(sizes) > MAX_TENSOR_DIMS and getattr(buffer, "on_chip", False):
         fail("view-rank", f"an on-chip tensor has at most {MAX_TENSOR_DIMS} dims, got {list(sizes)}")
     if len(sizes) < 2 and getattr(buffer, "on_chip", False):
-        fail("tile-rank", f"an on-chip tensor has a partition and a free axis, got shape {list(sizes)}", "use shape (1, n) or (n, 1)")
+        fail(
+            "tile-rank",
+            f"an on-chip tensor has a partition and a free axis, got shape {list(sizes)}",
+            "use shape (1, n) or (n, 1)",
+        )
     return sizes
 
 

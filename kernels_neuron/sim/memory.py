@@ -32,9 +32,11 @@ class Storage:
                          short list of regions while that is enough, so that the usual whole-tile access costs nothing
     """
 
-    __slots__ = ("tile", "buffer", "dtype", "data", "written", "mm_written", "is_input")
+    __slots__ = ("buffer", "data", "dtype", "is_input", "mm_written", "tile", "written")
 
-    def __init__(self, tile: Tile, buffer: MemoryRegion, dtype: DType, data: np.ndarray | None, *, is_input: bool = False) -> None:
+    def __init__(
+        self, tile: Tile, buffer: MemoryRegion, dtype: DType, data: np.ndarray | None, *, is_input: bool = False
+    ) -> None:
         self.tile = tile
         self.buffer = buffer
         self.dtype = dtype
@@ -47,7 +49,7 @@ class Storage:
 class Coverage:
     """A set of bytes of one tile, grown region by region."""
 
-    __slots__ = ("tile", "whole", "regions", "mask")
+    __slots__ = ("mask", "regions", "tile", "whole")
 
     # beyond this many distinct regions a byte mask is cheaper than the list
     MAX_REGIONS = 64
@@ -73,6 +75,13 @@ class Coverage:
         elif self.mask is None:
             self._build_mask()
             self._mark(region)
+
+    def add_where(self, region: Region, mask: np.ndarray) -> None:
+        """Take in the bytes of `region` that `mask` selects, [partitions, bytes]."""
+        if self.whole:
+            return
+        window = self._window(self.mask if self.mask is not None else self._build_mask(), region)
+        window |= mask.reshape(window.shape)
 
     def contains(self, region: Region) -> bool:
         """Whether every byte of `region` is in the set."""
@@ -101,7 +110,9 @@ class Coverage:
         """The set as booleans over `region`, [partitions, bytes]."""
         if self.whole:
             return np.ones((region.p1 - region.p0, region.partition_bytes), bool)
-        return self._window(self.mask if self.mask is not None else self._build_mask(), region).reshape(region.p1 - region.p0, -1)
+        return self._window(self.mask if self.mask is not None else self._build_mask(), region).reshape(
+            region.p1 - region.p0, -1
+        )
 
     def missing_bytes(self) -> int:
         """How many bytes of the tile are not in the set."""

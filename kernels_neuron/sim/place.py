@@ -6,7 +6,6 @@ compiler that rotates buffers does; when that leaves too many holes, first fit f
 Source: NKI release notes 0.3.0 (address rotation cannot be turned off); rotation order assumed.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernels_neuron.arch import Arch
@@ -32,7 +31,9 @@ def lives(trace: Trace) -> list[Life]:
         first.setdefault(region.tile, index)
         last[region.tile] = index
     on_chip = [tile for tile in trace.tiles.values() if tile.on_chip and tile.id in first]
-    return sorted((Life(tile, first[tile.id], last[tile.id]) for tile in on_chip), key=lambda life: (life.first, life.tile.id))
+    return sorted(
+        (Life(tile, first[tile.id], last[tile.id]) for tile in on_chip), key=lambda life: (life.first, life.tile.id)
+    )
 
 
 def place(trace: Trace, arch: Arch) -> None:
@@ -67,7 +68,7 @@ def _place_psum(trace: Trace, psum: list[Life], arch: Arch) -> dict[int, Place]:
 
 
 def _free_banks(next_bank: int, banks: int, live: list[Life], places: dict[int, Place], arch: Arch) -> int | None:
-    taken = set()
+    taken: set[int] = set()
     for other in live:
         byte = places[other.tile.id].byte
         taken.update(range(byte // arch.psum_bank_bytes, -(-(byte + other.tile.nbytes) // arch.psum_bank_bytes)))
@@ -86,7 +87,6 @@ def _place_sbuf(trace: Trace, sbuf: list[Life], arch: Arch) -> dict[int, Place]:
         places: dict[int, Place] = {}
         live: list[Life] = []
         pointer = 0
-        stuck: tuple[Life, list[Life]] | None = None
         for life in sbuf:
             live = [other for other in live if other.last >= life.first]
             if life.tile.address is not None:
@@ -94,14 +94,14 @@ def _place_sbuf(trace: Trace, sbuf: list[Life], arch: Arch) -> dict[int, Place]:
             else:
                 byte = _fit(life.tile, live, places, pointer if rotate else 0, arch.sbuf_partition_bytes)
                 if byte is None:
-                    stuck = (life, live)
+                    failure = _capacity(trace, "sbuf", life, live, arch)
                     break
                 places[life.tile.id] = Place("sbuf", 0, byte)
                 pointer = byte + life.tile.nbytes
             live.append(life)
-        if stuck is None:
+        else:
             return places
-    raise _capacity(trace, "sbuf", *stuck, arch)
+    raise failure
 
 
 def _fit(tile: Tile, live: list[Life], places: dict[int, Place], pointer: int, capacity: int) -> int | None:
@@ -135,7 +135,9 @@ def _pinned(trace: Trace, life: Life, live: list[Life], places: dict[int, Place]
         raise KernelError(f"{tile} at address ({partition}, {byte}) leaves {tile.buffer}", rule="address", where=where)
     if tile.buffer == "psum" and byte % arch.psum_bank_bytes:
         raise KernelError(
-            f"{tile} starts at byte {byte}, which is not a multiple of the bank size {arch.psum_bank_bytes}", rule="psum-bank", where=where
+            f"{tile} starts at byte {byte}, which is not a multiple of the bank size {arch.psum_bank_bytes}",
+            rule="psum-bank",
+            where=where,
         )
     for other in live:
         there = places[other.tile.id]
@@ -146,7 +148,8 @@ def _pinned(trace: Trace, life: Life, live: list[Life], places: dict[int, Place]
             and there.byte < byte + tile.nbytes
         ):
             raise KernelError(
-                f"{tile} at address ({partition}, {byte}) overlaps {other.tile} of {trace.where(other.tile.where)} while both are live",
+                f"{tile} at address ({partition}, {byte}) overlaps {other.tile} of {trace.where(other.tile.where)} "
+                "while both are live",
                 rule="address-overlap",
                 where=where,
             )
@@ -155,14 +158,21 @@ def _pinned(trace: Trace, life: Life, live: list[Life], places: dict[int, Place]
 
 def _capacity(trace: Trace, memory: str, life: Life, live: list[Life], arch: Arch) -> KernelError:
     capacity = arch.sbuf_partition_bytes if memory == "sbuf" else arch.psum_partition_bytes
-    unit: Callable[[Tile], int] = lambda tile: tile.nbytes if memory == "sbuf" else -(-tile.nbytes // arch.psum_bank_bytes) * arch.psum_bank_bytes  # noqa: E731
+    granule = 1 if memory == "sbuf" else arch.psum_bank_bytes
+
+    def unit(tile: Tile) -> int:
+        return -(-tile.nbytes // granule) * granule
+
     everything = sorted([*live, life], key=lambda entry: -unit(entry.tile))
     total = sum(unit(entry.tile) for entry in everything)
-    lines = "".join(f"\n  {unit(entry.tile):>7} bytes  {entry.tile}  {trace.where(entry.tile.where)}" for entry in everything[:12])
+    lines = "".join(
+        f"\n  {unit(entry.tile):>7} bytes  {entry.tile}  {trace.where(entry.tile.where)}" for entry in everything[:12]
+    )
     more = f"\n  and {len(everything) - 12} more" if len(everything) > 12 else ""
     banks = f" in {arch.psum_banks} banks of {arch.psum_bank_bytes}" if memory == "psum" else ""
     return KernelError(
-        f"{memory} on {arch.name} holds {capacity} bytes per partition{banks}, the tiles live here take {total} on partition 0:{lines}{more}",
+        f"{memory} on {arch.name} holds {capacity} bytes per partition{banks}, "
+        f"the tiles live here take {total} on partition 0:{lines}{more}",
         rule=f"{memory}-capacity",
         hint="use smaller tiles, or let fewer of them live at once",
         where=trace.where(life.tile.where),

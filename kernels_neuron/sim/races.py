@@ -1,4 +1,4 @@
-"""Races: accesses of two programs to the same HBM bytes, one of them a write, with no barrier between. Reads finished traces."""
+"""Races: two programs touch the same HBM bytes, one of them writes, no barrier between. Reads finished traces."""
 
 import numpy as np
 
@@ -28,8 +28,8 @@ def _look_for(writer: Trace, other: Trace, touched: dict[int, np.ndarray]) -> No
         if mask is not None and _window(mask, region).any():
             record = other.records[index]
             raise KernelError(
-                f"program {other.program} {'writes' if is_write else 'reads'} bytes of {other.tiles[region.tile]} that program {writer.program} "
-                f"writes, and nothing orders the two",
+                f"program {other.program} {'writes' if is_write else 'reads'} bytes of {other.tiles[region.tile]} "
+                f"that program {writer.program} writes, and nothing orders the two",
                 rule="race",
                 hint="give each program its own rows by nl.program_id(0)",
                 where=other.where(record.where),

@@ -45,7 +45,11 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         scope = current_scope()
         if scope.core is not None:
-            fail("nested-jit", f"{self.__name__} is decorated with nki.jit and was called inside a kernel", "call the undecorated function")
+            fail(
+                "nested-jit",
+                f"{self.__name__} is decorated with nki.jit and was called inside a kernel",
+                "call the undecorated function",
+            )
         return launch(self, args, kwargs, scope)
 
     def __repr__(self) -> str:
@@ -58,13 +62,18 @@ def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """`nki.jit`, with or without parentheses. The only documented option is `mode`, which is ignored."""
     unknown = set(options) - {"mode"}
     if unknown:
-        raise UsageError(f"nki.jit takes no argument {', '.join(sorted(unknown))}", hint="set NEURON_PLATFORM_TARGET_OVERRIDE to choose a chip")
+        raise UsageError(
+            f"nki.jit takes no argument {', '.join(sorted(unknown))}",
+            hint="set NEURON_PLATFORM_TARGET_OVERRIDE to choose a chip",
+        )
     if function is None:
         return lambda inner: Kernel(inner)
     return function if isinstance(function, Kernel) else Kernel(function)
 
 
-def simulate(kernel: Any, *args: Any, arch: str | Arch | None = None, settings: Settings | None = None, **kwargs: Any) -> Any:
+def simulate(
+    kernel: Any, *args: Any, arch: str | Arch | None = None, settings: Settings | None = None, **kwargs: Any
+) -> Any:
     """Run an `@nki.jit` function (or a plain one) in the simulator and return its outputs.
 
     kernel    the function, or `function[2]` for two physical cores
@@ -86,7 +95,9 @@ def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope:
     arguments = _bind(kernel, args, kwargs)
     lnc = kernel.grid or scope.settings.lnc
     if lnc == 2 and scope.arch.generation < 3:
-        raise KernelError(f"{scope.arch.name} has no logical cores of two, launch the kernel without a grid", rule="lnc")
+        raise KernelError(
+            f"{scope.arch.name} has no logical cores of two, launch the kernel without a grid", rule="lnc"
+        )
     shared: list[Storage] = []
     bound: dict[str, Storage] = {}
     torch_came_in = any(_is_torch(value) for value in _leaves(arguments.values()))
@@ -137,7 +148,9 @@ def _call(function: Callable[..., Any], values: dict[str, Any]) -> Any:
 
 
 def _is_torch(value: Any) -> bool:
-    return type(value).__module__.split(".")[0] == "torch" and hasattr(value, "data_ptr") or hasattr(value, "__torch_function__")
+    return (type(value).__module__.split(".")[0] == "torch" and hasattr(value, "data_ptr")) or hasattr(
+        value, "__torch_function__"
+    )
 
 
 def _leaves(values: Any) -> Any:
@@ -173,7 +186,10 @@ def _host_array(value: Any, name: str) -> np.ndarray:
             raise UsageError(f"{name} is on {value.device}, the simulator takes CPU tensors")
         array = as_array(value)
     if array.ndim == 0:
-        raise UsageError(f"{name} is a 0-d array, a kernel takes tensors with at least one dim", hint="pass a Python number, or reshape to (1,)")
+        raise UsageError(
+            f"{name} is a 0-d array, a kernel takes tensors with at least one dim",
+            hint="pass a Python number, or reshape to (1,)",
+        )
     # the kernel gets its own dense copy, as the device does; what it writes is copied back
     return np.array(array, order="C", copy=True)
 
@@ -197,7 +213,9 @@ def _copy_back(arguments: dict[str, Any], bound: dict[str, Storage], cores: list
 def _outputs(kernel: Kernel, result: Any, cores: list[NeuronCore]) -> list[NkiTensor]:
     outputs = list(result) if isinstance(result, (tuple, list)) else [result]
     if not outputs or not all(isinstance(output, NkiTensor) for output in outputs):
-        raise KernelError(f"{kernel.__name__} returns one tensor or a tuple of tensors, got {result!r}", rule="return-type")
+        raise KernelError(
+            f"{kernel.__name__} returns one tensor or a tuple of tensors, got {result!r}", rule="return-type"
+        )
     for output in outputs:
         if output.buffer is not MemoryRegion.shared_hbm:
             raise KernelError(
@@ -214,9 +232,12 @@ def _check_fully_written(kernel: Kernel, output: NkiTensor, core: NeuronCore) ->
     missing = written.missing_bytes()
     if missing:
         _, byte = written.first_missing()
-        index = tuple(int(i) for i in np.unravel_index(byte // output.storage.dtype.itemsize, output.storage.tile.shape))
+        index = tuple(
+            int(i) for i in np.unravel_index(byte // output.storage.dtype.itemsize, output.storage.tile.shape)
+        )
         raise KernelError(
-            f"{kernel.__name__} returns {output!r} with {missing} of {output.storage.tile.nbytes} bytes never written, the first at element {list(index)}",
+            f"{kernel.__name__} returns {output!r} with {missing} of {output.storage.tile.nbytes} bytes never written, "
+            f"the first at element {list(index)}",
             rule="unwritten-output",
             hint="store every row and column, the ragged last tile too",
             where=core.trace.where(output.storage.tile.where),

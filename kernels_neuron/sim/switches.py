@@ -20,18 +20,22 @@ SWITCHES: dict[str, Switch] = {
     "matmul_sum": Switch(
         "float32",
         ("float32", "float64"),
-        "float32 sums as BLAS does and depends on its blocking; float64 rounds once and is independent of shape and threads",
+        "float32 sums as BLAS does and depends on its blocking; float64 rounds once, whatever the shape and threads",
     ),
     "fp8_overflow": Switch(
         "format",
         ("format", "saturate"),
-        "the only hint in the docs is that FP32_MIN becomes -INF in FP8, so a value beyond the range becomes inf (NaN for e4m3fn, which has no inf)",
+        "the only hint in the docs is that FP32_MIN becomes -INF in FP8, so a value beyond the range becomes inf "
+        "(NaN for e4m3fn, which has no inf)",
     ),
-    "nan_to_int": Switch(0, (0,), "round and saturate is documented, NaN is not; 0 is what the x86 and ARM saturating casts give"),
+    "nan_to_int": Switch(
+        0, (0,), "round and saturate is documented, NaN is not; 0 is what the x86 and ARM saturating casts give"
+    ),
     "psum_accumulate_reset": Switch(
         "allocation",
         ("allocation",),
-        "accumulate=None starts a group at the first matmul into a region of a new nl.ndarray; no document says that a read ends it",
+        "accumulate=None starts a group at the first matmul into a region of a new nl.ndarray; "
+        "no document says that a read ends it",
     ),
     "ap_view_offset": Switch(
         "refuse",
@@ -48,7 +52,10 @@ def resolve(overrides: Mapping[str, object]) -> dict[str, object]:
     for name, value in overrides.items():
         if name not in SWITCHES:
             near = get_close_matches(name, SWITCHES, n=1)
-            raise UsageError(f"no simulator switch is called {name!r}", hint=f"did you mean {near[0]!r}" if near else f"use one of {', '.join(SWITCHES)}")
+            raise UsageError(
+                f"no simulator switch is called {name!r}",
+                hint=f"did you mean {near[0]!r}" if near else f"use one of {', '.join(SWITCHES)}",
+            )
         if value not in SWITCHES[name].choices:
             raise UsageError(f"switch {name} takes {' or '.join(map(repr, SWITCHES[name].choices))}, got {value!r}")
     return {name: overrides.get(name, switch.default) for name, switch in SWITCHES.items()}

@@ -22,7 +22,7 @@ MAX_VIEW_DIMS = 5  # partition and four free ones; NKI reference, NkiTensor
 class Ds:
     """`nl.ds(start, size)`: the slice [start, start + size)."""
 
-    __slots__ = ("start", "size")
+    __slots__ = ("size", "start")
 
     def __init__(self, start: int, size: int) -> None:
         self.start = start
@@ -35,9 +35,11 @@ class NkiTensor:
     On chip, dim 0 is the partition axis and is kept by every view. All attributes are known while the kernel is traced.
     """
 
-    __slots__ = ("storage", "shape", "strides", "offset", "dtype", "_array", "_region")
+    __slots__ = ("_array", "_region", "dtype", "offset", "shape", "storage", "strides")
 
-    def __init__(self, storage: Storage, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: DType) -> None:
+    def __init__(
+        self, storage: Storage, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: DType
+    ) -> None:
         self.storage = storage
         self.shape = tuple(shape)
         self.strides = tuple(strides)
@@ -98,7 +100,11 @@ class NkiTensor:
         return self.shape[0]
 
     def __bool__(self) -> bool:
-        fail("data-dependent", f"the values of {self!r} are not known while the kernel is traced", "select with nisa.tensor_copy_predicated")
+        fail(
+            "data-dependent",
+            f"the values of {self!r} are not known while the kernel is traced",
+            "select with nisa.tensor_copy_predicated",
+        )
 
     # ---- what instructions use
 
@@ -146,12 +152,18 @@ class NkiTensor:
     def _free_dim(self, dim: int, what: str) -> int:
         dim = self._dim(dim)
         if dim == 0 and self.on_chip:
-            fail("partition-view", f"{what} cannot change the partition axis of {self!r}", "move data across partitions with nc_transpose or DMA")
+            fail(
+                "partition-view",
+                f"{what} cannot change the partition axis of {self!r}",
+                "move data across partitions with nc_transpose or DMA",
+            )
         return dim
 
     def __getitem__(self, key: Any) -> NkiTensor:
         keys = _expand(key, self)
-        shape, strides, offset = [], [], self.offset
+        shape: list[int] = []
+        strides: list[int] = []
+        offset = self.offset
         dropped: list[int] = []
         for dim, item in enumerate(keys):
             start, count, step, drop = _bounds(item, self.shape[dim], dim, self)
@@ -184,7 +196,11 @@ class NkiTensor:
         """The dims in another order; on chip the partition axis stays first."""
         dims = tuple(dims)
         if sorted(dims) != list(range(self.ndim)) or (self.on_chip and dims[0] != 0):
-            fail("view-permute", f"permute takes a permutation of {self.ndim} dims{' that keeps dim 0 first' if self.on_chip else ''}, got {list(dims)}")
+            fail(
+                "view-permute",
+                f"permute takes a permutation of {self.ndim} dims{' that keeps dim 0 first' if self.on_chip else ''}, "
+                f"got {list(dims)}",
+            )
         return self._view([self.shape[d] for d in dims], [self.strides[d] for d in dims])
 
     def broadcast(self, dim: int, size: int) -> NkiTensor:
@@ -218,7 +234,9 @@ class NkiTensor:
         dim = self._free_dim(dim, "reshape_dim")
         sizes = _fill_minus_one(shape, self.shape[dim], self)
         strides = _row_major(sizes, self.strides[dim])
-        return self._view(self.shape[:dim] + sizes + self.shape[dim + 1 :], self.strides[:dim] + strides + self.strides[dim + 1 :])
+        return self._view(
+            self.shape[:dim] + sizes + self.shape[dim + 1 :], self.strides[:dim] + strides + self.strides[dim + 1 :]
+        )
 
     def flatten_dims(self, first: int, last: int) -> NkiTensor:
         """Dims first..last merged into one; they must be contiguous in memory."""
@@ -228,7 +246,8 @@ class NkiTensor:
                 fail("view-flatten", f"dims {first} to {last} of {self!r} are not contiguous in memory")
         count = math.prod(self.shape[first : last + 1])
         return self._view(
-            (*self.shape[:first], count, *self.shape[last + 1 :]), (*self.strides[:first], self.strides[last], *self.strides[last + 1 :])
+            (*self.shape[:first], count, *self.shape[last + 1 :]),
+            (*self.strides[:first], self.strides[last], *self.strides[last + 1 :]),
         )
 
     def reshape(self, shape: Sequence[int]) -> NkiTensor:
@@ -236,7 +255,11 @@ class NkiTensor:
         sizes = _fill_minus_one(shape, self.size, self)
         if self.on_chip:
             if sizes[0] != self.shape[0]:
-                fail("partition-view", f"reshape of {self!r} to {list(sizes)} moves elements across partitions", "move them with DMA or nc_transpose")
+                fail(
+                    "partition-view",
+                    f"reshape of {self!r} to {list(sizes)} moves elements across partitions",
+                    "move them with DMA or nc_transpose",
+                )
             return self._view(sizes, (self.strides[0], *self._free_strides(sizes[1:])))
         return self._view(sizes, self._strides_for(self.shape, self.strides, sizes))
 
@@ -244,13 +267,16 @@ class NkiTensor:
         return self._strides_for(self.shape[1:], self.strides[1:], sizes)
 
     def _strides_for(self, shape: tuple[int, ...], strides: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """Strides that read `shape`/`strides` in row-major order under `sizes`; refused where a copy would be needed."""
+        """Strides that read `shape`/`strides` in row-major order under `sizes`; refused where it takes a copy."""
         probe = np.lib.stride_tricks.as_strided(np.empty(0, np.int8), shape, strides)
         try:
             with np.errstate(all="ignore"):
                 return tuple(probe.reshape(sizes, copy=False).strides) if self.size else _row_major(sizes)
         except ValueError:
-            fail("view-reshape", f"{self!r} with strides {list(self.strides)} cannot be read as {list(sizes)} without a copy")
+            fail(
+                "view-reshape",
+                f"{self!r} with strides {list(self.strides)} cannot be read as {list(sizes)} without a copy",
+            )
 
     def view(self, dtype: Any) -> NkiTensor:
         """The same bytes read as `dtype`; the last dim scales by the ratio of sizes and must be contiguous."""
@@ -260,8 +286,16 @@ class NkiTensor:
             return NkiTensor(self.storage, self.shape, self.strides, self.offset, new)
         last_bytes = self.shape[-1] * old_size
         outer = [stride * old_size for stride in self.strides[:-1]]
-        if self.strides[-1] != 1 or last_bytes % new_size or self.offset * old_size % new_size or any(stride % new_size for stride in outer):
-            fail("view-dtype", f"{self!r} cannot be read as {new}: the last dim must be contiguous and a multiple of {new_size} bytes")
+        if (
+            self.strides[-1] != 1
+            or last_bytes % new_size
+            or self.offset * old_size % new_size
+            or any(stride % new_size for stride in outer)
+        ):
+            fail(
+                "view-dtype",
+                f"{self!r} cannot be read as {new}: the last dim must be contiguous and a multiple of {new_size} bytes",
+            )
         shape = (*self.shape[:-1], last_bytes // new_size)
         strides = (*(stride // new_size for stride in outer), 1)
         return NkiTensor(self.storage, shape, strides, self.offset * old_size // new_size, new)
@@ -281,7 +315,11 @@ class NkiTensor:
         if scalar_offset is not None or vector_offset is not None:
             fail("not-simulated", "ap with scalar_offset or vector_offset is not supported by this simulator")
         if self.offset and offset is not None:
-            fail("ap-view-offset", "ap with an offset on a view that has one is read differently by two NKI documents", "call ap on the whole tensor")
+            fail(
+                "ap-view-offset",
+                "ap with an offset on a view that has one is read differently by two NKI documents",
+                "call ap on the whole tensor",
+            )
         new = as_dtype(dtype) if dtype is not None else self.dtype
         start = self.offset if offset is None else offset
         steps, counts = [int(step) for step, _ in pattern], [int(count) for _, count in pattern]
@@ -300,7 +338,9 @@ class NkiTensor:
     def is_contiguous(self) -> bool:
         """Row-major dense; on chip the partition axis is not looked at."""
         shape, strides = (self.shape[1:], self.strides[1:]) if self.on_chip else (self.shape, self.strides)
-        return all(have == want for have, want, count in zip(strides, _row_major(shape), shape, strict=True) if count > 1)
+        return all(
+            have == want for have, want, count in zip(strides, _row_major(shape), shape, strict=True) if count > 1
+        )
 
     def is_indirect(self) -> bool:
         return False
@@ -354,17 +394,26 @@ def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int
             fail("out-of-bounds", f"index {index} is outside dim {dim} of {tensor!r}")
         return index % size, 1, 1, True
     else:
-        fail("index-type", f"{tensor!r} takes ints, slices and nl.ds as indices, got {type(item).__name__}", "use .ap() or select for dynamic access")
+        fail(
+            "index-type",
+            f"{tensor!r} takes ints, slices and nl.ds as indices, got {type(item).__name__}",
+            "use .ap() or select for dynamic access",
+        )
     if step < 1 or not 0 <= start <= stop <= size:
         fail("out-of-bounds", f"slice {start}:{stop}:{step} leaves dim {dim} of {tensor!r}", "clamp the end with min()")
     return start, -(-(stop - start) // step), step, False
 
 
-def _canonical(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int, tuple[tuple[int, int], ...]]:
+def _canonical(
+    shape: Sequence[int], strides: Sequence[int], itemsize: int
+) -> tuple[int, int, tuple[tuple[int, int], ...]]:
     """(lowest offset, interval width, outer steps) in bytes of a set of elements, whatever the order of its dims."""
     if any(count == 0 for count in shape):
         return 0, 0, ()
-    dims = sorted(((stride * itemsize, count) for stride, count in zip(strides, shape, strict=True) if count > 1 and stride), reverse=True)
+    dims = sorted(
+        ((stride * itemsize, count) for stride, count in zip(strides, shape, strict=True) if count > 1 and stride),
+        reverse=True,
+    )
     width = itemsize
     while dims and dims[-1][0] <= width:
         stride, count = dims.pop()

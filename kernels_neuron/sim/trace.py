@@ -45,7 +45,7 @@ class Region(NamedTuple):
         return starts
 
     def overlaps(self, other: "Region", shift: int = 0) -> bool:
-        """Whether both cover a common byte; `shift` moves `other` along the free axis (for tiles at other addresses)."""
+        """Whether both cover a common byte; `shift` moves `other` along the free axis (a tile at another address)."""
         if self.p1 <= other.p0 or other.p1 <= self.p0 or self.hi <= other.lo + shift or other.hi + shift <= self.lo:
             return False
         if not self.steps and not other.steps:
@@ -124,7 +124,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One allocation. `nbytes` counts bytes per partition on chip, in all for HBM. `address` is (partition, byte) when pinned."""
+    """One allocation. `nbytes`: per partition on chip, in all for HBM. `address`: (partition, byte) when pinned."""
 
     id: int
     name: str

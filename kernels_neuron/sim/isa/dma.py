@@ -32,7 +32,7 @@ def dma_copy(
     """dst = src, HBM or SBUF on either side, element by element in row-major order of both views.
 
     Operands: dst, src in HBM or SBUF, equal element counts; PSUM is refused. Differing dtypes are cast through float32.
-    Descriptors: hardware (hwdge) keeps the dtype; `engine` sync or scalar chooses its queue. Default: arch.DEFAULT_ENGINE.
+    Descriptors: hardware (hwdge) keeps the dtype; `engine` sync or scalar chooses its queue, else arch.DEFAULT_ENGINE.
     Source: NKI ISA reference, dma_copy; DMA overview.
     """
     for operand, tensor in (("dst", dst), ("src", src)):
@@ -57,12 +57,16 @@ def _move(core: NeuronCore, dst: NkiTensor, src: NkiTensor) -> None:
 
 
 def _dge(core: NeuronCore, dst: NkiTensor, src: NkiTensor, asked: DgeMode) -> str:
-    """ "hw", "sw" or "none". Unknown: hardware where the chip has it and no cast is asked, else software for a cast, else none."""
+    """ "hw", "sw" or "none". Unknown: hardware where the chip has it, software for a cast, none on older chips."""
     casts = dst.dtype != src.dtype
     if asked is DgeMode.hwdge:
         require_generation("dma_copy", core, 3, "dma_copy with hwdge")
         if casts:
-            fail("hwdge-cast", f"dma_copy with hwdge moves raw bytes, dst is {dst.dtype} and src is {src.dtype}", "use .view() or dge_mode swdge")
+            fail(
+                "hwdge-cast",
+                f"dma_copy with hwdge moves raw bytes, dst is {dst.dtype} and src is {src.dtype}",
+                "use .view() or dge_mode swdge",
+            )
         return "hw"
     if asked is DgeMode.swdge:
         return "sw"
@@ -125,7 +129,7 @@ def dma_transpose(
 ) -> Iterator[Step]:
     """dst = src with its axes reversed as (1, 0), (2, 1, 0) or (3, 1, 2, 0), bit for bit.
 
-    Operands: dst in SBUF with exactly the permuted shape, src in HBM or SBUF, one 2-byte dtype; src.shape[-1] at most 128.
+    Operands: dst in SBUF with exactly the permuted shape, src in HBM or SBUF, one 2-byte dtype; src.shape[-1] <= 128.
     2-D: src.shape[0] is 16. 3-D and 4-D: src.shape[0] is 1, 2, 4, 8 or 16, and times shape[-2] a multiple of 16.
     Rate: 90 % of a copy from HBM, 50 % from SBUF. Source: NKI ISA reference, dma_transpose; architecture guide 3.
     """
@@ -139,25 +143,48 @@ def dma_transpose(
     order = _transpose_order(dst, src, axes)
     on_chip_rate = 0.5 if src.on_chip else 0.9  # [arch3]
     transfer = transfer_of(dst, src, "hw", on_chip_rate)
-    row = Transfer(transfer.direction, src.size // src.shape[-1], src.shape[-1] * src.itemsize, transfer.p0, transfer.partitions, "hw", on_chip_rate)
+    row = Transfer(
+        transfer.direction,
+        src.size // src.shape[-1],
+        src.shape[-1] * src.itemsize,
+        transfer.p0,
+        transfer.partitions,
+        "hw",
+        on_chip_rate,
+    )
 
     def effect() -> None:
         dst.array()[...] = src.array().transpose(order)
 
-    yield Step(_trigger("dma_transpose", core, dst, "hw", Engine.unknown), prices.dma(core.arch, row), reads=(src,), writes=(dst,), effect=effect)
+    yield Step(
+        _trigger("dma_transpose", core, dst, "hw", Engine.unknown),
+        prices.dma(core.arch, row),
+        reads=(src,),
+        writes=(dst,),
+        effect=effect,
+    )
 
 
 def _transpose_order(dst: NkiTensor, src: NkiTensor, axes: tuple[int, ...] | None) -> tuple[int, ...]:
     order = _TRANSPOSE_AXES.get(src.ndim)
     if order is None or (axes is not None and tuple(axes) != order):
-        fail("dma-transpose", f"dma_transpose permutes 2-D by (1, 0), 3-D by (2, 1, 0), 4-D by (3, 1, 2, 0), got {src!r} and axes {axes}")
+        fail(
+            "dma-transpose",
+            f"dma_transpose permutes 2-D by (1, 0), 3-D by (2, 1, 0), 4-D by (3, 1, 2, 0), got {src!r} and axes {axes}",
+        )
     if src.dtype != dst.dtype or src.itemsize != 2:
         fail("dma-transpose", f"dma_transpose takes one 2-byte dtype, src is {src.dtype} and dst is {dst.dtype}")
-    first_ok = src.shape[0] == 16 if src.ndim == 2 else src.shape[0] in _TRANSPOSE_FIRST and src.shape[0] * src.shape[-2] % 16 == 0
+    first_ok = (
+        src.shape[0] == 16
+        if src.ndim == 2
+        else src.shape[0] in _TRANSPOSE_FIRST and src.shape[0] * src.shape[-2] % 16 == 0
+    )
     if not first_ok or src.shape[-1] > 128:
         fail(
             "dma-transpose",
-            f"dma_transpose takes [16, n], or [a, ..., b, n] with a in 1, 2, 4, 8, 16 and a*b a multiple of 16, n at most 128; got {src!r}",
+            "dma_transpose takes [16, n], or [a, ..., b, n] with a in 1, 2, 4, 8, 16 and a*b a multiple of 16, "
+            "n at most 128; "
+            f"got {src!r}",
             "split the source, or transpose on TensorE",
         )
     want = tuple(src.shape[axis] for axis in order)

@@ -26,7 +26,7 @@ class reduce_cmd(enum.Enum):
 
 
 class dge_mode(enum.Enum):
-    """Who makes the descriptors of a DMA: the compiler's choice, software on GpSimdE, hardware, or the host beforehand."""
+    """Who makes the descriptors of a DMA: the compiler's choice, software on GpSimdE, hardware, or the host."""
 
     unknown = 0
     swdge = 1

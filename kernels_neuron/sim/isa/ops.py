@@ -51,20 +51,20 @@ class Op:
         return f"nl.{self.name}"
 
 
-def _bool(function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Function:
+def _bool(function: Callable[..., Any]) -> Function:
     return lambda a, b: function(a, b).astype(np.float32)
 
 
-def _logical(function: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Function:
+def _logical(function: Callable[..., Any]) -> Function:
     return lambda a, b: function(a != 0, b != 0).astype(np.float32)
 
 
-def _pick(first: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Function:
+def _pick(first: Callable[..., Any]) -> Function:
     """The signed operand of larger or smaller magnitude; a tie gives the second."""
     return lambda a, b: np.where(first(np.abs(a), np.abs(b)), a, b)
 
 
-def _shift(function: np.ufunc) -> Function:
+def _shift(function: Callable[..., Any]) -> Function:
     # right_shift is logical on signed types too, so both shift the unsigned bits
     def call(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         unsigned = np.dtype(f"uint{a.dtype.itemsize * 8}")
@@ -81,7 +81,9 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return (0.5 * x * (1.0 + _tanh(np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)))).astype(np.float32)
+    return (
+        0.5 * x * (1.0 + _tanh(np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)))
+    ).astype(np.float32)
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
@@ -101,7 +103,9 @@ def _sin(x: np.ndarray) -> np.ndarray:
 
 
 def _gelu_dx(x: np.ndarray) -> np.ndarray:
-    return (0.5 * (1.0 + _erf(x * np.float32(math.sqrt(0.5)))) + x * _exp(-0.5 * x * x) / np.float32(math.sqrt(2 * math.pi))).astype(np.float32)
+    return (
+        0.5 * (1.0 + _erf(x * np.float32(math.sqrt(0.5)))) + x * _exp(-0.5 * x * x) / np.float32(math.sqrt(2 * math.pi))
+    ).astype(np.float32)
 
 
 def _silu_dx(x: np.ndarray) -> np.ndarray:

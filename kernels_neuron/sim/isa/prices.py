@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernels_neuron.arch import Arch
-from kernels_neuron.dtypes import ROWS
 from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.trace import Price, Transfer
@@ -57,7 +56,9 @@ def facts(engine: str, dst: NkiTensor, *sources: NkiTensor, op: str = "", pointe
     )
 
 
-def _engine(arch: Arch, engine: str, cycles: float, extra_issue_ns: float = 0.0, extra_latency_ns: float = 0.0, table: str = "") -> Price:
+def _engine(
+    arch: Arch, engine: str, cycles: float, extra_issue_ns: float = 0.0, extra_latency_ns: float = 0.0, table: str = ""
+) -> Price:
     """Streaming `cycles` on an engine plus its fixed costs; never below the minimum initiation interval."""
     timing = arch.engine(engine)
     floor = arch.min_issue_cycles / timing.ghz
@@ -96,7 +97,7 @@ def tensor_scalar(arch: Arch, f: Facts) -> Price:
 
 
 def tensor_tensor(arch: Arch, f: Facts) -> Price:
-    """2N cycles; N with one operand in PSUM and one in SBUF, or when all are 16-bit with both inputs in SBUF. [isa] [arch3]"""
+    """2N cycles; N with one operand in PSUM, or when all are 16-bit with both inputs in SBUF. [isa] [arch3]"""
     if f.engine == "gpsimd":
         return gpsimd(arch, f)
     sources = f.memories[1:]
@@ -132,7 +133,7 @@ def reduce_readout(arch: Arch, f: Facts) -> Price:
 
 
 def activation(arch: Arch, f: Facts) -> Price:
-    """N cycles; a function costs 123 ns more to issue than a copy from SBUF and 81 from PSUM, 122 and 100 ns latency. [trace]"""
+    """N cycles; a function issues 123 ns later than a copy from SBUF, 81 from PSUM; 122 and 100 ns latency. [trace]"""
     if f.op in ("copy", ""):
         return _engine(arch, "scalar", f.n)
     from_psum = f.memories[1] == "psum"
@@ -170,7 +171,7 @@ def copy_predicated(arch: Arch, f: Facts) -> Price:
 
 
 def matmul_rows(arch: Arch, dtype: str, rows: int, transpose: bool = False) -> tuple[int, int]:
-    """(passes, cycles per pass) of streaming `rows` moving rows. float32: two passes of two cycles a row, one for a transpose. [trace]"""
+    """(passes, cycles per pass) of `rows` rows. float32: two passes of two cycles a row, one to transpose. [trace]"""
     if dtype == "float32":
         return (1 if transpose else arch.fp32_passes), max(arch.pe_min_cycles, arch.fp32_cycles_per_row * rows)
     return 1, max(arch.pe_min_cycles, rows)

@@ -24,15 +24,19 @@ def require_tensor(name: str, operand: str, value: Any) -> NkiTensor:
     return value
 
 
-def require_buffer(name: str, operand: str, tensor: NkiTensor, allowed: Sequence[MemoryRegion], hint: str | None = None) -> None:
+def require_buffer(
+    name: str, operand: str, tensor: NkiTensor, allowed: Sequence[MemoryRegion], hint: str | None = None
+) -> None:
     """`tensor` lives in one of the `allowed` memories."""
     if tensor.buffer not in allowed:
         places = " or ".join(dict.fromkeys("HBM" if region in HBM else region.value.upper() for region in allowed))
         fail("operand-buffer", f"{name} takes {operand} in {places}, got {tensor!r}", hint)
 
 
-def require_tile(name: str, operand: str, value: Any, core: NeuronCore, allowed: Sequence[MemoryRegion] = ON_CHIP) -> NkiTensor:
-    """`value` is an on-chip operand: a tensor in `allowed`, at most 128 partitions, starting where the engines can address."""
+def require_tile(
+    name: str, operand: str, value: Any, core: NeuronCore, allowed: Sequence[MemoryRegion] = ON_CHIP
+) -> NkiTensor:
+    """`value` is an on-chip operand: in `allowed`, at most 128 partitions, starting where the engines can address."""
     tensor = require_tensor(name, operand, value)
     hint = "load it into SBUF with dma_copy first" if tensor.buffer in HBM else None
     require_buffer(name, operand, tensor, allowed, hint)
@@ -49,13 +53,14 @@ def require_tile(name: str, operand: str, value: Any, core: NeuronCore, allowed:
 
 
 def require_start_partition(name: str, operand: str, tensor: NkiTensor) -> None:
-    """Start partitions an engine can address: 0, 32, 64, 96, and the span must fit. Source: architecture guide 2, access patterns."""
+    """Engines address spans from partitions 0, 32, 64, 96 that fit. Source: architecture guide 2, access patterns."""
     start, count = tensor.start_partition, tensor.shape[0]
     allowed = {0} if count > 64 else {0, 64} if count > 32 else {0, 32, 64, 96}
     if start not in allowed:
         fail(
             "start-partition",
-            f"{name} takes {operand} of {count} partitions starting at {', '.join(map(str, sorted(allowed)))}, got start {start}",
+            f"{name} takes {operand} of {count} partitions starting at {', '.join(map(str, sorted(allowed)))}, "
+            f"got start {start}",
             "copy it to a tile of its own with dma_copy, which has no such rule",
         )
 
@@ -65,7 +70,11 @@ def require_same_extent(name: str, hint: str | None = None, **operands: NkiTenso
     (first_name, first), *rest = operands.items()
     for other_name, other in rest:
         if other.shape[0] != first.shape[0] or other.free_size != first.free_size:
-            fail("operand-extent", f"{name} takes operands of one extent, {first_name} is {first!r} and {other_name} is {other!r}", hint)
+            fail(
+                "operand-extent",
+                f"{name} takes operands of one extent, {first_name} is {first!r} and {other_name} is {other!r}",
+                hint,
+            )
 
 
 def require_vector(name: str, operand: str, tensor: NkiTensor, partitions: int) -> None:
@@ -103,6 +112,14 @@ def require_generation(name: str, core: NeuronCore, generation: int, what: str |
 
 def require_not_both_psum(name: str, **operands: Any) -> None:
     """At most one of two inputs is read from PSUM. Source: NKI reference, engine access table."""
-    in_psum = [operand for operand, tensor in operands.items() if isinstance(tensor, NkiTensor) and tensor.buffer is MemoryRegion.psum]
+    in_psum = [
+        operand
+        for operand, tensor in operands.items()
+        if isinstance(tensor, NkiTensor) and tensor.buffer is MemoryRegion.psum
+    ]
     if len(in_psum) > 1:
-        fail("two-psum-inputs", f"{name} reads at most one operand from PSUM, got {' and '.join(in_psum)}", "copy one to SBUF with tensor_copy")
+        fail(
+            "two-psum-inputs",
+            f"{name} reads at most one operand from PSUM, got {' and '.join(in_psum)}",
+            "copy one to SBUF with tensor_copy",
+        )

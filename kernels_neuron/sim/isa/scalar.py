@@ -111,7 +111,15 @@ def _check_reduction(
 
 
 def _steps(
-    core: NeuronCore, name: str, dst: NkiTensor, op: Op, data: NkiTensor, bias: Any, scale: Any, reduce_res: NkiTensor | None, command: ReduceCmd
+    core: NeuronCore,
+    name: str,
+    dst: NkiTensor,
+    op: Op,
+    data: NkiTensor,
+    bias: Any,
+    scale: Any,
+    reduce_res: NkiTensor | None,
+    command: ReduceCmd,
 ) -> Iterator[Step]:
     accumulators = core.accumulators["scalar"][: data.shape[0]]
 
@@ -137,7 +145,9 @@ def _steps(
             "scalar",
             readout,
             writes=(reduce_res,),
-            effect=lambda: array.store(reduce_res.array(), accumulators.copy(), reduce_res.dtype, core.switches["fp8_overflow"]),
+            effect=lambda: array.store(
+                reduce_res.array(), accumulators.copy(), reduce_res.dtype, core.switches["fp8_overflow"]
+            ),
         )
 
 

@@ -15,7 +15,7 @@ Body = Callable[..., Iterator[Step]]
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction: its name, its body (first parameter `core`), and the signature that kernels see (without `core`)."""
+    """One instruction: its name, its body (first parameter `core`), and the signature kernels see (without `core`)."""
 
     name: str
     body: Body

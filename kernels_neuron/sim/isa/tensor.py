@@ -85,17 +85,33 @@ def _matmul_extent(
         halves = 2
     columns, rows = stationary.free_size // halves, moving.free_size // halves
     if stationary.shape[0] != moving.shape[0]:
-        fail("matmul-contraction", f"nc_matmul contracts over partitions, stationary is {stationary!r} and moving is {moving!r}")
+        fail(
+            "matmul-contraction",
+            f"nc_matmul contracts over partitions, stationary is {stationary!r} and moving is {moving!r}",
+        )
     if columns > core.arch.stationary_fmax:
-        fail("stationary-limit", f"nc_matmul takes at most {core.arch.stationary_fmax} stationary columns, got {stationary!r}")
+        fail(
+            "stationary-limit",
+            f"nc_matmul takes at most {core.arch.stationary_fmax} stationary columns, got {stationary!r}",
+        )
     limit = core.arch.moving_fmax * (2 if dst.dtype == "bfloat16" and core.arch.generation >= 4 else 1)
     if rows > limit:
-        fail("moving-limit", f"nc_matmul on {core.arch.name} takes a moving free size of at most {limit}, got {rows}", "tile the N axis")
+        fail(
+            "moving-limit",
+            f"nc_matmul on {core.arch.name} takes a moving free size of at most {limit}, got {rows}",
+            "tile the N axis",
+        )
     if dst.shape[0] != columns or dst.free_size != rows:
         fail("matmul-extent", f"nc_matmul of {stationary!r} and {moving!r} gives [{columns}, {rows}], dst is {dst!r}")
     region = dst.region()
-    if core.arch.generation < 4 and region.lo // core.arch.psum_bank_bytes != (region.hi - 1) // core.arch.psum_bank_bytes:
-        fail("psum-bank", f"nc_matmul writes inside one PSUM bank of {core.arch.psum_bank_bytes} bytes, dst {dst!r} crosses one")
+    if (
+        core.arch.generation < 4
+        and region.lo // core.arch.psum_bank_bytes != (region.hi - 1) // core.arch.psum_bank_bytes
+    ):
+        fail(
+            "psum-bank",
+            f"nc_matmul writes inside one PSUM bank of {core.arch.psum_bank_bytes} bytes, dst {dst!r} crosses one",
+        )
     return rows, columns
 
 
@@ -108,7 +124,10 @@ def _matmul_dtypes(
             require_generation("nc_matmul", core, 4, "nc_matmul of float8_e4m3fn")
     pair = {stationary.dtype, moving.dtype}
     if pair & set(_WIDE) and not pair <= set(_WIDE):
-        fail("matmul-dtypes", f"nc_matmul pairs float32 and tfloat32 only with each other, got {stationary.dtype} and {moving.dtype}")
+        fail(
+            "matmul-dtypes",
+            f"nc_matmul pairs float32 and tfloat32 only with each other, got {stationary.dtype} and {moving.dtype}",
+        )
     if pair == {"float8_e4m3", "float8_e4m3fn"}:
         fail("matmul-dtypes", "nc_matmul does not mix float8_e4m3 and float8_e4m3fn")
     if perf_mode is PerfMode.double_row and not pair <= set(_FP8):
@@ -128,7 +147,11 @@ def _pe_tile(core: NeuronCore, k: int, m: int, position: tuple[int, ...], size: 
     legal = (128, 64) if core.arch.generation < 3 else (128, 64, 32)
     for start, extent, need, axis in zip(position, size, (k, m), ("row", "column"), strict=True):
         if extent not in legal or start % extent or start + extent > 128:
-            fail("pe-tile", f"a TensorE tile has a {axis} size of {', '.join(map(str, legal))} and starts at a multiple of it, got {start}, {extent}")
+            fail(
+                "pe-tile",
+                f"a TensorE tile has a {axis} size of {', '.join(map(str, legal))} and starts at a multiple of it, "
+                f"got {start}, {extent}",
+            )
         if need > extent:
             fail("pe-tile", f"a TensorE tile with {axis} size {extent} does not hold {need}")
 
@@ -156,10 +179,16 @@ def _refuse_accumulation(core: NeuronCore, dst: NkiTensor) -> None:
                 "start the group with accumulate=False instead of memset",
             )
         return
-    fail("accumulate-unwritten", f"nc_matmul accumulates onto {dst!r}, which no matmul has written", "start the group with accumulate=False")
+    fail(
+        "accumulate-unwritten",
+        f"nc_matmul accumulates onto {dst!r}, which no matmul has written",
+        "start the group with accumulate=False",
+    )
 
 
-def _product(core: NeuronCore, stationary: NkiTensor, moving: NkiTensor, is_transpose: bool, perf_mode: PerfMode) -> np.ndarray:
+def _product(
+    core: NeuronCore, stationary: NkiTensor, moving: NkiTensor, is_transpose: bool, perf_mode: PerfMode
+) -> np.ndarray:
     left, right = stationary.f32(), moving.f32()
     if is_transpose and core.arch.generation >= 3:
         return left.T
@@ -204,7 +233,11 @@ def _tensor_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Iter
     require_tile("nc_transpose on tensor", "data", data, core, SBUF)
     require_dtype("nc_transpose on tensor", "data", data, _MATMUL_DTYPES)
     if data.free_size > core.arch.stationary_fmax:
-        fail("transpose-limit", f"nc_transpose on tensor takes at most 128 by 128, got {data!r}", "transpose block by block")
+        fail(
+            "transpose-limit",
+            f"nc_transpose on tensor takes at most 128 by 128, got {data!r}",
+            "transpose block by block",
+        )
     require_dtype("nc_transpose", "dst", dst, _SIXTEEN_BIT if data.dtype in _FP8 else (data.dtype,))
     _, cycles = matmul_rows(core.arch, data.dtype, max(data.shape[0], min(64, data.free_size)), transpose=True)
     yield Step("tensor", load_stationary(core.arch, data.dtype, transpose=True), reads=(data,))
@@ -213,7 +246,11 @@ def _tensor_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Iter
 
 def _vector_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Iterator[Step]:
     if max(data.shape[0], data.free_size) > VECTOR_TRANSPOSE_MAX:
-        fail("transpose-limit", f"nc_transpose on vector takes at most 32 by 32, got {data!r}", "write to PSUM to use TensorE")
+        fail(
+            "transpose-limit",
+            f"nc_transpose on vector takes at most 32 by 32, got {data!r}",
+            "write to PSUM to use TensorE",
+        )
     require_dtype("nc_transpose", "dst", dst, (data.dtype,))
     price = PRICES["nc_transpose"](core.arch, facts("vector", dst, data))
     yield Step("vector", price, reads=(data,), writes=(dst,), effect=_transposing(core, dst, data))

@@ -13,7 +13,14 @@ from kernels_neuron.sim.tensor import NkiTensor
 from .enums import engine as Engine
 from .ops import Op
 from .prices import PRICES, facts
-from .rules import require_generation, require_integer, require_not_both_psum, require_op, require_same_extent, require_tile
+from .rules import (
+    require_generation,
+    require_integer,
+    require_not_both_psum,
+    require_op,
+    require_same_extent,
+    require_tile,
+)
 from .table import instruction
 
 
@@ -33,7 +40,9 @@ def choose_engine(name: str, core: NeuronCore, asked: Engine, allowed: tuple[str
 
 
 @instruction
-def tensor_copy(core: NeuronCore, dst: NkiTensor, src: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None) -> Iterator[Step]:
+def tensor_copy(
+    core: NeuronCore, dst: NkiTensor, src: NkiTensor, engine: Engine = Engine.unknown, name: str | None = None
+) -> Iterator[Step]:
     """dst = src, bit exact for one dtype, else rounded through float32.
 
     Operands: one extent; SBUF or PSUM (GpSimdE: SBUF).
@@ -59,7 +68,13 @@ def tensor_copy(core: NeuronCore, dst: NkiTensor, src: NkiTensor, engine: Engine
 
 @instruction
 def tensor_tensor(
-    core: NeuronCore, dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: Op, engine: Engine = Engine.unknown, name: str | None = None
+    core: NeuronCore,
+    dst: NkiTensor,
+    data1: NkiTensor,
+    data2: NkiTensor,
+    op: Op,
+    engine: Engine = Engine.unknown,
+    name: str | None = None,
 ) -> Iterator[Step]:
     """dst[p, f] = op(data1[p, f], data2[p, f]), computed in float32, rounded into dst's dtype.
 
@@ -70,7 +85,13 @@ def tensor_tensor(
     for operand, tensor in (("dst", dst), ("data1", data1), ("data2", data2)):
         require_tile("tensor_tensor", operand, tensor, core)
     require_op("tensor_tensor", "op", op)
-    require_same_extent("tensor_tensor", "use tensor_scalar to combine a tile with one value per partition", dst=dst, data1=data1, data2=data2)
+    require_same_extent(
+        "tensor_tensor",
+        "use tensor_scalar to combine a tile with one value per partition",
+        dst=dst,
+        data1=data1,
+        data2=data2,
+    )
     require_not_both_psum("tensor_tensor", data1=data1, data2=data2)
     if op.alu is None or op.unary:
         fail("op-kind", f"tensor_tensor takes a binary ALU operator, got {op!r}")
@@ -92,7 +113,11 @@ def tensor_tensor(
 
 def _tensor_tensor_engine(core: NeuronCore, asked: Engine, op: Op, *operands: NkiTensor) -> tuple[str, bool]:
     """(engine, whether integers are computed exactly)."""
-    integers = all(tensor.dtype in ("int32", "uint32") for tensor in operands) and op.name in ("add", "subtract", "multiply")
+    integers = all(tensor.dtype in ("int32", "uint32") for tensor in operands) and op.name in (
+        "add",
+        "subtract",
+        "multiply",
+    )
     in_psum = any(tensor.buffer is MemoryRegion.psum for tensor in operands)
     if asked is Engine.unknown and (op.name == "power" or (integers and not in_psum)):
         asked = Engine.gpsimd

@@ -1,4 +1,4 @@
-"""nki.language functions that are built from instructions: each allocates its result and issues what a kernel could write out."""
+"""nki.language functions built from instructions: each allocates its result and issues what a kernel could write."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,11 +31,15 @@ def apply(op: Op, *operands: Any, dtype: Any = None) -> NkiTensor:
         TABLE["tensor_tensor"](dst=result, data1=operands[0], data2=operands[1], op=op)
     else:
         scalar = next((operand for operand in operands if not isinstance(operand, NkiTensor)), None)
-        TABLE["tensor_scalar"](dst=result, data=tiles[0], op0=op, operand0=scalar, reverse0=len(operands) == 2 and operands[1] is tiles[0])
+        TABLE["tensor_scalar"](
+            dst=result, data=tiles[0], op0=op, operand0=scalar, reverse0=len(operands) == 2 and operands[1] is tiles[0]
+        )
     return result
 
 
-def full(shape: Sequence[int], fill_value: float, dtype: Any, buffer: MemoryRegion = MemoryRegion.sbuf, name: str = "") -> NkiTensor:
+def full(
+    shape: Sequence[int], fill_value: float, dtype: Any, buffer: MemoryRegion = MemoryRegion.sbuf, name: str = ""
+) -> NkiTensor:
     """A new tile filled with one value."""
     tile = current_core("nl.full").allocate(shape, dtype, buffer, name)
     TABLE["memset"](dst=tile, value=fill_value)
@@ -82,7 +86,11 @@ def transpose(x: NkiTensor, dtype: Any = None) -> NkiTensor:
 def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     """x.T @ y in PSUM; only transpose_x=True exists on the device."""
     if not transpose_x:
-        fail("not-simulated", "nl.matmul with transpose_x=False is listed as unsupported", "pass x transposed and transpose_x=True")
+        fail(
+            "not-simulated",
+            "nl.matmul with transpose_x=False is listed as unsupported",
+            "pass x transposed and transpose_x=True",
+        )
     result = current_core("nl.matmul").allocate((x.free_size, y.free_size), "float32", MemoryRegion.psum)
     TABLE["nc_matmul"](dst=result, stationary=x, moving=y)
     return result

@@ -26,7 +26,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname not in _MODULES:
             return None
-        return importlib.machinery.ModuleSpec(fullname, self, origin="kernels-neuron simulator", is_package=fullname == "nki")
+        return importlib.machinery.ModuleSpec(
+            fullname, self, origin="kernels-neuron simulator", is_package=fullname == "nki"
+        )
 
     def exec_module(self, module: ModuleType) -> None:
         ours = importlib.import_module(_MODULES[module.__name__])

@@ -2,10 +2,24 @@
 
 from kernels_neuron.sim.context import current_arch
 from kernels_neuron.sim.isa import TABLE
-from kernels_neuron.sim.isa.enums import dge_mode, dma_engine, engine, matmul_perf_mode, nc_version, oob_mode, reduce_cmd
+from kernels_neuron.sim.isa.enums import (
+    dge_mode,
+    dma_engine,
+    engine,
+    matmul_perf_mode,
+    nc_version,
+    oob_mode,
+    reduce_cmd,
+)
 from kernels_neuron.sim.isa.table import public
 
-tensor_engine, vector_engine, scalar_engine, gpsimd_engine, unknown_engine = engine.tensor, engine.vector, engine.scalar, engine.gpsimd, engine.unknown
+tensor_engine, vector_engine, scalar_engine, gpsimd_engine, unknown_engine = (
+    engine.tensor,
+    engine.vector,
+    engine.scalar,
+    engine.gpsimd,
+    engine.unknown,
+)
 
 
 def get_nc_version() -> nc_version:

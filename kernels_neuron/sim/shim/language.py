@@ -1,5 +1,6 @@
 """nki.language: dtypes, memories, operators, allocation and the functions built on nki.isa."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -40,7 +41,11 @@ tile_size = _TileSize()
 
 
 def ndarray(
-    shape: Sequence[int], dtype: Any, buffer: MemoryRegion = sbuf, name: str = "", address: tuple[int, int] | None = None
+    shape: Sequence[int],
+    dtype: Any,
+    buffer: MemoryRegion = sbuf,
+    name: str = "",
+    address: tuple[int, int] | None = None,
 ) -> NkiTensor:
     """A new tensor whose bytes are unwritten. address = (partition, byte within the partition) pins an on-chip tile."""
     return current_core("nl.ndarray").allocate(shape, dtype, buffer, name, address)
@@ -106,7 +111,7 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     """Print a tensor's values, as the device does at run time."""
     core = core_or_none()
     if core is not None and core.settings.execute:
-        print(f"{print_prefix} {tensor!r}\n{tensor.array()}")
+        sys.stdout.write(f"{print_prefix} {tensor!r}\n{tensor.array()}\n")
 
 
 globals().update({name: row.name for name, row in ROWS.items()})
