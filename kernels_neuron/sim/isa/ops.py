@@ -61,7 +61,11 @@ def _logical(function: Callable[..., Any]) -> Function:
 
 def _pick(first: Callable[..., Any]) -> Function:
     """The signed operand of larger or smaller magnitude; a tie gives the second."""
-    return lambda a, b: np.where(first(np.abs(a), np.abs(b)), a, b)
+
+    def call(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.where(first(np.abs(a), np.abs(b)), a, b)
+
+    return call
 
 
 def _shift(function: Callable[..., Any]) -> Function:
