@@ -18,13 +18,14 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def blocks(path: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+def blocks(path: Path, *languages: str) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    return [block for language, block in fenced if language in languages]
 
 
 def commands_in(path: Path) -> list[list[str]]:
     """The words of every `kernels-neuron ...` that a document shows, in a block or between backticks."""
-    lines = [line.split("#")[0].strip() for block in blocks(path, "(?:bash|console)?") for line in block.splitlines()]
+    lines = [line.split("#")[0].strip() for block in blocks(path, "bash", "console", "") for line in block.splitlines()]
     shown = [line for line in lines if line.startswith("kernels-neuron ")]
     shown += re.findall(r"`(kernels-neuron [^`]*)`", path.read_text())
     return [command.split() for command in shown]
