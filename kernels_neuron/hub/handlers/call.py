@@ -140,6 +140,12 @@ def page(call: Call, rows: list[Any]) -> JSONResponse:
     return JSONResponse(rows[start:end], headers=headers)
 
 
+def _header_text(message: str) -> str:
+    """One line of printable ASCII: what a caller sent may be quoted in it."""
+    printable = "".join(char if char.isprintable() else " " for char in message)
+    return " ".join(printable.split()).encode("ascii", "backslashreplace").decode()[:2000]
+
+
 def refusal(error: HubError, *, anonymous: bool) -> Response:
     """The answer for an error, in the form that huggingface_hub turns into its own exceptions."""
     status, code = (error.status, error.code) if isinstance(error, Denied) else _STATUS.get(type(error), (400, None))
@@ -147,8 +153,7 @@ def refusal(error: HubError, *, anonymous: bool) -> Response:
         status = 401  # as the Hub: whether it is private or not there is not for everybody to know
     message = f"{error}; {error.hint}" if error.hint else str(error)
     message = message.encode("utf-8", "backslashreplace").decode()  # a lone surrogate would break the answer
-    one_line = " ".join(message.split()).encode("ascii", "backslashreplace").decode()
-    headers = {"X-Error-Message": one_line[:2000]}
+    headers = {"X-Error-Message": _header_text(message)}
     if code:
         headers["X-Error-Code"] = code
     if isinstance(error, EntryMissing):
