@@ -48,6 +48,7 @@ class NeuronCore:
 
     shared        the launch's shared-HBM allocations in order: program 1 gets the tensors program 0 made
     accumulators  the registers of VectorE and ScalarE, which survive from one reducing instruction to the next
+    defined       which of these registers hold a value that a document defines
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class NeuronCore:
         self.storages: list[Storage] = []
         # running sums of the reducing instructions, one float32 per partition and engine
         self.accumulators = {engine: np.zeros(arch.partitions, np.float32) for engine in ("scalar", "vector")}
+        self.defined = {engine: np.zeros(arch.partitions, bool) for engine in ("scalar", "vector")}
         self._shared = shared if shared is not None else []
         self._next_shared = 0
         self._next_tile = program << 32  # programs share HBM tensors, never tile ids

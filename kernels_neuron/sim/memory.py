@@ -76,12 +76,11 @@ class Coverage:
             self._build_mask()
             self._mark(region)
 
-    def add_where(self, region: Region, mask: np.ndarray) -> None:
-        """Take in the bytes of `region` that `mask` selects, [partitions, bytes]."""
-        if self.whole:
-            return
-        window = self._window(self.mask if self.mask is not None else self._build_mask(), region)
-        window |= mask.reshape(window.shape)
+    def add_mask(self, mask: np.ndarray) -> None:
+        """Take in the bytes of the tile that `mask` selects, [partitions, bytes]."""
+        if not self.whole:
+            known = self.mask if self.mask is not None else self._build_mask()
+            known |= mask
 
     def contains(self, region: Region) -> bool:
         """Whether every byte of `region` is in the set."""

@@ -28,6 +28,23 @@ SWITCHES: dict[str, Switch] = {
         "the only hint in the docs is that FP32_MIN becomes -INF in FP8, so a value beyond the range becomes inf "
         "(NaN for e4m3fn, which has no inf)",
     ),
+    "accumulated_value": Switch(
+        "float32",
+        ("float32", "rounded"),
+        "no document says whether a reducing instruction accumulates its float32 result or the value rounded to dst's dtype",
+    ),
+    "nan_in_maximum": Switch(
+        "propagate", ("propagate",), "max and min with NaN are not documented; a NaN that vanishes would hide a mistake"
+    ),
+    "logical_of_values": Switch(
+        "nonzero", ("nonzero",), "logical operators are described for 0 and 1 alone; everything but 0 counts as true"
+    ),
+    "shift_beyond_width": Switch(
+        "zero", ("zero",), "a shift by the width or more is not documented; all bits leave the word"
+    ),
+    "bn_stats_empty_half": Switch(
+        "zeros", ("zeros",), "bn_stats of one element has no odd half, and count 0 makes bn_aggr ignore the rest"
+    ),
     "nan_to_int": Switch(
         0, (0,), "round and saturate is documented, NaN is not; 0 is what the x86 and ARM saturating casts give"
     ),

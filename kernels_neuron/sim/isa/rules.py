@@ -1,7 +1,10 @@
 """Checks that several instructions share. Each raises KernelError with the rule's id before anything happens."""
 
+import enum
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from kernels_neuron.dtypes import ROWS
 from kernels_neuron.sim.core import NeuronCore
@@ -123,3 +126,41 @@ def require_not_both_psum(name: str, **operands: Any) -> None:
             f"{name} reads at most one operand from PSUM, got {' and '.join(in_psum)}",
             "copy one to SBUF with tensor_copy",
         )
+
+
+def require_scalar(
+    name: str, operand: str, value: Any, partitions: int, core: NeuronCore, dtypes: Sequence[str] | None = ("float32",)
+) -> None:
+    """`value` is a Python number or a [partitions, 1] tile of one of `dtypes` (None: any)."""
+    if isinstance(value, NkiTensor):
+        require_tile(name, operand, value, core)
+        require_vector(name, operand, value, partitions)
+        if dtypes is not None:
+            require_dtype(name, operand, value, dtypes)
+    elif not isinstance(value, (int, float, np.integer, np.floating)):
+        fail("operand-type", f"{name} takes a number or a [{partitions}, 1] tile as {operand}, got {value!r}")
+
+
+def require_enum(name: str, operand: str, value: Any, kind: type[enum.Enum], *allowed: enum.Enum) -> None:
+    """`value` is a member of `kind`, one of `allowed` if any are given; the integer behind it is refused, as the compiler does."""
+    if not isinstance(value, kind):
+        fail("enum-type", f"{name} takes a member of nisa.{kind.__name__} as {operand}, got {value!r}")
+    if allowed and value not in allowed:
+        fail("enum-value", f"{name} takes {operand} {', '.join(member.name for member in allowed)}, got {value.name}")
+
+
+def require_alu(name: str, operand: str, op: Any, core: NeuronCore, *, unary: bool = False, bitvec: bool = False) -> Op:
+    """`op` is an ALU operator of this chip: binary unless `unary` allows both, arithmetic unless `bitvec` allows both."""
+    found = require_op(name, operand, op)
+    if found.alu is None or (found.unary and not unary) or (found.bitvec and not bitvec):
+        kind = f"{'an' if unary else 'a binary'} {'ALU' if bitvec else 'arithmetic'}"
+        fail("op-kind", f"{name} takes {kind} operator as {operand}, got {op!r}")
+    require_generation(name, core, found.min_generation, f"{name} with {operand}={op!r}")
+    return found
+
+
+def require_one_width(name: str, **operands: NkiTensor) -> None:
+    """All operands have elements of one size, as bit operations, which do not cast, demand."""
+    if len({tensor.itemsize for tensor in operands.values()}) > 1:
+        sizes = ", ".join(f"{operand} {tensor.dtype}" for operand, tensor in operands.items())
+        fail("bitvec-dtype", f"{name} with a bit operation does not cast, its operands differ in width: {sizes}")
