@@ -66,6 +66,7 @@ class Kernels:
         self._find = _finder(kernels, sources)
         chosen = kernels if isinstance(kernels, Mapping) else {}
         self.excluded = {name for name, choice in chosen.items() if choice is None}
+        self.unused = tuple(str(name) for name in chosen if name not in KERNELS)
         self._found: dict[str, Kernel | None] = {}
 
     def get(self, name: str) -> Kernel | None:
@@ -87,10 +88,10 @@ def _finder(kernels: str | Mapping[str, Choice] | None, sources: Sources | None)
         return _organization(kernels)
     if isinstance(kernels, Mapping):
         for name in kernels:
-            if name not in KERNELS:
-                near = difflib.get_close_matches(str(name), KERNELS, n=1)
-                hint = f"did you mean {near[0]!r}" if near else f"there is {', '.join(KERNELS)}"
-                raise UsageError(f"kernels: unknown kernel {name!r}", hint=hint)
+            # a name near one that is served is a slip; any other is a kernel for code that is not a model's layer
+            near = difflib.get_close_matches(str(name), KERNELS, n=1)
+            if near and name not in KERNELS:
+                raise UsageError(f"kernels: unknown kernel {name!r}", hint=f"did you mean {near[0]!r}")
         return lambda name: _load(name, kernels[name]) if name in kernels else None
     raise UsageError(
         f"kernels takes an organization, a dict or None, got {type(kernels).__name__}",

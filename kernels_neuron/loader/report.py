@@ -58,6 +58,7 @@ class KernelReport:
     strict: bool
     modules: tuple[ModuleReport, ...]
     versions: dict[str, str]
+    unused_kernels: tuple[str, ...] = ()
     process_wide: tuple[str, ...] = ()
 
     @property
@@ -104,6 +105,7 @@ class KernelReport:
             "flops": self.flops,
             "flop_share": self.flop_share,
             "uncounted": list(self.uncounted),
+            "unused_kernels": list(self.unused_kernels),
             "process_wide": list(self.process_wide),
             "versions": self.versions,
         }
@@ -119,6 +121,8 @@ class KernelReport:
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         notes = [f"{m.path}: {m.first_fallback}" for m in self.modules if m.first_fallback]
+        if self.unused_kernels:
+            notes.append(f"given, but no class here is served by it: {', '.join(self.unused_kernels)}")
         return "\n".join([*lines, *notes, self._summary()])
 
     def _summary(self) -> str:
@@ -145,8 +149,16 @@ def report(model: nn.Module) -> KernelReport:
             product = model.get_submodule(inside[path]).__dict__.get(RECORD)
             if isinstance(product, Swap):
                 rows.append(_inside(path, module, inside[path], product))
-    wide = _process_wide(rows)
-    return KernelReport(type(model).__name__, state.device, state.mode, state.strict, tuple(rows), _versions(), wide)
+    return KernelReport(
+        type(model).__name__,
+        state.device,
+        state.mode,
+        state.strict,
+        tuple(rows),
+        _versions(),
+        state.unused,
+        _process_wide(rows),
+    )
 
 
 def _join(root: str, path: str) -> str:

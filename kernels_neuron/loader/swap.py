@@ -53,10 +53,11 @@ class SimulatorWarning(UserWarning):
 class State(Record):
     """On the root of a kernelized model: what kernelize was asked, and the activations that run inside a product."""
 
-    def __init__(self, device: str, mode: str | None, strict: bool) -> None:
+    def __init__(self, device: str, mode: str | None, strict: bool, unused: tuple[str, ...]) -> None:
         self.device = device
         self.mode = mode
         self.strict = strict
+        self.unused = unused
         # path of the activation -> path of the product it runs in
         self.inside: dict[str, str] = {}
 
@@ -98,7 +99,8 @@ def kernelize(
     device_name = _checked_device(device)
     if mode is not None and mode not in MODES:
         raise UsageError(f"mode is 'inference', 'training' or None, got {mode!r}")
-    plan = _Plan(Kernels(kernels, sources), State(device_name, mode, strict))
+    found = Kernels(kernels, sources)
+    plan = _Plan(found, State(device_name, mode, strict, found.unused))
     plan.decide(model)
     if strict:
         _require_all(plan)
