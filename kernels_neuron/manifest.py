@@ -1,5 +1,6 @@
 """kernel.toml: which folders of nki_src/ are kernels, and the repo, version, licence and variants of each."""
 
+import keyword
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ MANIFEST = "kernel.toml"
 SOURCES = "nki_src"
 PACKAGED = Path(__file__).parent / "packaged" / MANIFEST
 
-FOLDER_NAME = re.compile(r"[a-z][a-z0-9_]*[a-z0-9]")
+_FOLDER_NAME = re.compile(r"[a-z][a-z0-9_]*[a-z0-9]")
 # what the Hub and upstream `kernels` accept as the name of a kernel
 REPO_NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
-RESERVED_FOLDERS = ("common",)
+_RESERVED_FOLDERS = ("common",)
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,21 @@ def find_manifest(start: Path | str | None = None) -> Path:
     for folder in (start, *start.parents):
         if (folder / MANIFEST).is_file():
             return folder / MANIFEST
-    if PACKAGED.is_file():
-        return PACKAGED
-    checkout = Path(__file__).parents[1] / MANIFEST  # an editable installation packages nothing
-    if checkout.is_file():
-        return checkout
+    installed = installed_manifest()
+    if installed is not None:
+        return installed
     raise UsageError(f"there is no {MANIFEST} in {start} or above", hint="start one with `kernels-neuron new NAME`")
+
+
+def installed_manifest() -> Path | None:
+    """The kernel.toml that came with this installation: package data of a wheel, or the checkout it runs from."""
+    checkout = Path(__file__).parents[1] / MANIFEST  # an editable installation packages nothing
+    return next((path for path in (PACKAGED, checkout) if path.is_file()), None)
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a kernel's folder can be called so: it becomes a Python module and, with dashes, a Hub name."""
+    return bool(_FOLDER_NAME.fullmatch(name)) and name not in _RESERVED_FOLDERS and not keyword.iskeyword(name)
 
 
 def _read_kernel(name: str, data: object, sources: Path, problems: list[str]) -> Kernel | None:
@@ -121,12 +131,12 @@ def _read_kernel(name: str, data: object, sources: Path, problems: list[str]) ->
 
 def _check_folder(name: str, sources: Path, problems: list[str]) -> None:
     where = f"kernels.{name}"
-    if not FOLDER_NAME.fullmatch(name) or name in RESERVED_FOLDERS:
+    if not is_folder_name(name):
         problems.append(f"{where}: a folder name is lower-case letters, digits and underscores, and not 'common'")
     elif not (sources / name).is_dir():
         folders = [entry.name for entry in sources.iterdir() if entry.is_dir()] if sources.is_dir() else []
-        known = [folder for folder in folders if FOLDER_NAME.fullmatch(folder) and folder not in RESERVED_FOLDERS]
-        problems.append(f"{where}: {unknown('folder of nki_src', name, sorted(known))}")
+        known = sorted(folder for folder in folders if is_folder_name(folder))
+        problems.append(f"{where}: {unknown('folder of nki_src', name, known)}")
     elif not (sources / name / "spec.toml").is_file():
         problems.append(f"{where}: nki_src/{name} has no spec.toml")
 
