@@ -31,7 +31,7 @@ SWITCHES: dict[str, Switch] = {
     "accumulated_value": Switch(
         "float32",
         ("float32", "rounded"),
-        "no document says whether a reducing instruction accumulates its float32 result or the value rounded to dst's dtype",
+        "no document says whether a reducing instruction accumulates its float32 result or dst as it was rounded",
     ),
     "nan_in_maximum": Switch(
         "propagate", ("propagate",), "max and min with NaN are not documented; a NaN that vanishes would hide a mistake"

@@ -61,9 +61,10 @@ def iota(
     channel_multiplier: int = 0,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """dst[p, i, j, ..] = offset + p * channel_multiplier + pattern[0][0] * i + pattern[1][0] * j + ..., in int32, then cast to dst's dtype.
+    """dst[p, i, j, ..] = offset + p * channel_multiplier + pattern[0][0] * i + .., computed in int32, then cast.
 
-    Operands: dst in SBUF; pattern 1 to 4 pairs [step, count], outermost first, whose counts multiply to dst's elements per partition.
+    Operands: dst in SBUF; pattern 1 to 4 pairs [step, count], outermost first; the counts multiply to dst's elements
+    per partition.
     Engines: GpSimdE. Source: NKI ISA reference, iota.
     """
     require_tile("iota", "dst", dst, core, SBUF)
@@ -93,9 +94,10 @@ def affine_select(
     offset: int = 0,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """v = offset + p * channel_multiplier + pattern steps times indices; dst = on_true_tile where cmp_op(v, 0), else on_false_value.
+    """v = offset + p * channel_multiplier + steps * indices; dst = on_true_tile if cmp_op(v, 0) else on_false_value.
 
-    Operands: dst, on_true_tile in SBUF, one extent; on_false_value a number. v is int32; one dtype passes bit exact, others through float32.
+    Operands: dst, on_true_tile in SBUF, one extent; on_false_value a number. v is int32; one dtype passes bit exact,
+    others through float32.
     Engines: GpSimdE. Source: NKI ISA reference, affine_select.
     """
     require_tile("affine_select", "dst", dst, core, SBUF)

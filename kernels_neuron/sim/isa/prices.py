@@ -87,8 +87,8 @@ def copy(arch: Arch, f: Facts) -> Price:
 
 def tensor_scalar(arch: Arch, f: Facts) -> Price:
     """As a copy; float32 SBUF to SBUF runs at two elements a cycle and a pointer operand costs 65 ns more. [trace]"""
-    if f.engine == "gpsimd":
-        return gpsimd(arch, f)
+    if f.engine == "gpsimd":  # nl.rsqrt alone, at a quarter of ScalarE's throughput [isa]
+        return _engine(arch, "gpsimd", arch.gpsimd_start_cycles + 4 * f.n)
     speed = _copy_speed(arch, f)
     if speed == 1 and arch.vector_fast_modes and f.engine == "vector" and f.all_sbuf and f.contiguous:
         speed = 2
@@ -230,4 +230,7 @@ PRICES: dict[str, Callable[[Arch, Facts], Price]] = {
     "nc_transpose": vector_transpose,
     "nc_stream_shuffle": stream,
     "max8": stream,
+    "nc_find_index8": stream,
+    "nc_match_replace8": stream,  # [isa] says min(64, N), which can only be max
+    "tensor_scalar_cumulative": stream_twice,  # no formula is published; assumed as tensor_tensor_scan
 }

@@ -31,6 +31,7 @@ from .vector import Scalar, apply_scalar, require_unary_operand, scalar_value, t
 
 FLOATS = tuple(name for name, row in ROWS.items() if row.is_float and name != "float8_e8m0fnu")
 _REGISTER_OPS = ("add", "multiply", "maximum", "minimum")
+_CUMULATIVE_DTYPES = (*(name for name in FLOATS if name != "tfloat32"), "int8", "uint8", "int16", "uint16")
 
 
 @instruction
@@ -44,9 +45,10 @@ def tensor_reduce(
     keepdims: bool = False,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """dst[p, kept] = op over the trailing free dims `axis` of data, times -1 if `negate`; in float32, bit operations on integers.
+    """dst[p, kept] = op over the trailing free dims `axis` of data, times -1 if `negate`, in float32.
 
-    Operands: SBUF or PSUM, any dtype; dst has one element per kept element, whatever its shape, so keepdims changes nothing.
+    Operands: SBUF or PSUM, any dtype (bit operations: integers); dst has one element per kept element, in any shape, so
+    keepdims changes nothing.
     `axis` is a run of dims that ends with the last one and never holds dim 0.
     Engines: VectorE. Source: NKI ISA reference, tensor_reduce.
     """
@@ -62,7 +64,8 @@ def tensor_reduce(
     if dst.shape[0] != data.shape[0] or dst.free_size != kept:
         fail(
             "operand-extent",
-            f"tensor_reduce of {data!r} over axis {axis} gives {kept} elements on {data.shape[0]} partitions, dst is {dst!r}",
+            f"tensor_reduce of {data!r} over axis {axis} gives {kept} elements on {data.shape[0]} partitions, "
+            f"dst is {dst!r}",
         )
     if op.bitvec:
         require_integer("tensor_reduce", dst=dst, data=data)
@@ -161,9 +164,9 @@ def tensor_scalar_reduce(
     reduce_res_negate: bool = False,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """dst = op0(data, operand0[p]); registers[p] = reduce_op over dst[p, :]; reduce_res[p] = registers[p], times -1 if asked.
+    """dst = op0(data, operand0[p]); registers[p] = reduce_op over dst[p, :]; reduce_res[p] = registers[p] or its negative.
 
-    Operands: dst, data of one extent; operand0 a number or a float32 [P, 1] tile; reduce_res a float [P, 1] tile or None.
+    Operands: dst, data of one extent; operand0 a number or a float32 [P, 1] tile; reduce_res a float [P, 1] tile.
     reduce_cmd: reset_reduce starts at the identity, load_reduce at reduce_init, reduce goes on from the last call.
     Engines: VectorE. Arithmetic op0; reduce_op add, multiply, maximum or minimum.
     Source: NKI ISA reference, tensor_scalar_reduce (reverse0 is "not supported" there).
@@ -191,7 +194,8 @@ def tensor_scalar_reduce(
     if (reduce_cmd is ReduceCmd.load_reduce) != (reduce_init is not None):
         fail(
             "reduce-init",
-            f"tensor_scalar_reduce takes reduce_init with load_reduce and only then, got {reduce_init!r} with {reduce_cmd.name}",
+            f"tensor_scalar_reduce takes reduce_init with load_reduce and only then, "
+            f"got {reduce_init!r} with {reduce_cmd.name}",
         )
     if reduce_init is not None:
         require_scalar("tensor_scalar_reduce", "reduce_init", reduce_init, partitions, core)
@@ -213,7 +217,7 @@ def tensor_scalar_reduce(
 
 
 def accumulated(core: NeuronCore, values: np.ndarray, dst: NkiTensor) -> np.ndarray:
-    """What a reducing instruction accumulates: its float32 result, or the value rounded to dst's dtype (switch accumulated_value)."""
+    """What a reducing instruction accumulates by switch accumulated_value: the float32 result, or dst as rounded."""
     return values if core.switches["accumulated_value"] == "float32" else dst.f32()
 
 
@@ -233,7 +237,7 @@ def tensor_tensor_scan(
     reverse1: bool = False,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """s = initial[p]; for f in order: s = op1(op0(data0[p, f], s), data1[p, f]); dst[p, f] = s. The state stays float32.
+    """s = initial[p]; for f in order: s = op1(op0(data0[p, f], s), data1[p, f]); dst[p, f] = s. s stays float32.
 
     Operands: dst, data0, data1 of one extent, at most one input in PSUM; initial a number or a float32 [P, 1] tile.
     reverse0, reverse1 swap the two sides of an op. Engines: VectorE. Binary arithmetic operators only.
@@ -263,12 +267,69 @@ def tensor_tensor_scan(
     yield Step("vector", price, reads=(data0, data1, *tensors(initial)), writes=(dst,), effect=effect)
 
 
+_CUMULATIVE_OPS = ("add", "subtract", *_REGISTER_OPS[1:])
+_CUMULATIVE_START = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}
+
+
+@instruction
+def tensor_scalar_cumulative(
+    core: NeuronCore,
+    dst: NkiTensor,
+    src: NkiTensor,
+    op0: Op,
+    op1: Op,
+    imm0: Scalar,
+    imm1: Scalar = None,
+    reduce_cmd: ReduceCmd = ReduceCmd.reset_reduce,
+    name: str | None = None,
+) -> Iterator[Step]:
+    """r = registers[p]; for f in order: r = op1(op0(src[p, f], imm0[p]), r); dst[p, f] = r; registers[p] = r.
+
+    Operands: dst, src of one extent, no int32 or uint32; imm0, imm1 numbers or float32 [P, 1] tiles.
+    reduce_cmd: reset_reduce starts at op1's identity (0 for subtract), load_reduce at imm1, reduce goes on.
+    Engines: VectorE. Arithmetic op0; op1 add, subtract, multiply, maximum or minimum.
+    Source: NKI ISA reference, tensor_scalar_cumulative.
+    """
+    for operand, tensor in (("dst", dst), ("src", src)):
+        require_tile("tensor_scalar_cumulative", operand, tensor, core)
+        require_dtype("tensor_scalar_cumulative", operand, tensor, _CUMULATIVE_DTYPES)
+    require_same_extent("tensor_scalar_cumulative", dst=dst, src=src)
+    require_alu("tensor_scalar_cumulative", "op0", op0, core)
+    if require_op("tensor_scalar_cumulative", "op1", op1).name not in _CUMULATIVE_OPS:
+        fail("op-kind", f"tensor_scalar_cumulative takes op1 {', '.join(_CUMULATIVE_OPS)}, got {op1!r}")
+    commands = (ReduceCmd.reset_reduce, ReduceCmd.reduce, ReduceCmd.load_reduce)
+    require_enum("tensor_scalar_cumulative", "reduce_cmd", reduce_cmd, ReduceCmd, *commands)
+    require_scalar("tensor_scalar_cumulative", "imm0", imm0, src.shape[0], core)
+    if (reduce_cmd is ReduceCmd.load_reduce) != (imm1 is not None):
+        fail("reduce-init", f"tensor_scalar_cumulative takes imm1 with load_reduce and only then, got {imm1!r}")
+    if imm1 is not None:
+        require_scalar("tensor_scalar_cumulative", "imm1", imm1, src.shape[0], core)
+    require_registers(core, "tensor_scalar_cumulative", dst, reduce_cmd)
+    price = PRICES["tensor_scalar_cumulative"](core.arch, facts("vector", dst, src, op=op0.name))
+
+    def effect() -> None:
+        assert op1.alu is not None
+        registers = core.accumulators["vector"][lanes(dst)]
+        if reduce_cmd is not ReduceCmd.reduce:
+            start = scalar_value(imm1) if imm1 is not None else _CUMULATIVE_START[op1.name]
+            registers[...] = np.reshape(start, -1)
+        values = np.ascontiguousarray(apply_scalar(op0, src.f32(), imm0, False).T)
+        state = registers.copy()
+        for i in range(len(values)):
+            state = values[i] = op1.alu(values[i], state)
+        registers[...] = state
+        write(core, dst, values.T)
+
+    yield Step("vector", price, reads=(src, *tensors(imm0, imm1)), writes=(dst,), effect=effect)
+    core.defined["vector"][lanes(dst)] = True
+
+
 # ---- batch-norm statistics
 
 
 @instruction
 def bn_stats(core: NeuronCore, dst: NkiTensor, data: NkiTensor, name: str | None = None) -> Iterator[Step]:
-    """dst[p] = count, mean, variance * count of the elements at even positions of data[p], then of those at odd positions.
+    """dst[p] = count, mean, variance * count of the elements of data[p] at even positions, then of those at odd ones.
 
     Operands: SBUF or PSUM, any dtype; at most 512 elements per partition in, 6 out.
     Engines: VectorE, in float32. Source: NKI ISA reference, bn_stats.
@@ -300,7 +361,7 @@ def bn_stats(core: NeuronCore, dst: NkiTensor, data: NkiTensor, name: str | None
 
 @instruction
 def bn_aggr(core: NeuronCore, dst: NkiTensor, data: NkiTensor, name: str | None = None) -> Iterator[Step]:
-    """dst[p] = mean, population variance of the union of the groups whose count, mean, variance * count are the triples of data[p].
+    """dst[p] = mean, population variance of all groups whose count, mean, variance * count are the triples of data[p].
 
     Operands: SBUF or PSUM; a multiple of 3 elements per partition in, 2 out.
     Engines: VectorE, in float32. Source: NKI ISA reference, bn_aggr.

@@ -142,7 +142,7 @@ def require_scalar(
 
 
 def require_enum(name: str, operand: str, value: Any, kind: type[enum.Enum], *allowed: enum.Enum) -> None:
-    """`value` is a member of `kind`, one of `allowed` if any are given; the integer behind it is refused, as the compiler does."""
+    """`value` is a member of `kind`, one of `allowed` if any are given; the integer behind it is refused."""
     if not isinstance(value, kind):
         fail("enum-type", f"{name} takes a member of nisa.{kind.__name__} as {operand}, got {value!r}")
     if allowed and value not in allowed:
@@ -150,7 +150,7 @@ def require_enum(name: str, operand: str, value: Any, kind: type[enum.Enum], *al
 
 
 def require_alu(name: str, operand: str, op: Any, core: NeuronCore, *, unary: bool = False, bitvec: bool = False) -> Op:
-    """`op` is an ALU operator of this chip: binary unless `unary` allows both, arithmetic unless `bitvec` allows both."""
+    """`op` is an ALU operator of this chip, binary unless `unary` allows both, arithmetic unless `bitvec` does."""
     found = require_op(name, operand, op)
     if found.alu is None or (found.unary and not unary) or (found.bitvec and not bitvec):
         kind = f"{'an' if unary else 'a binary'} {'ALU' if bitvec else 'arithmetic'}"

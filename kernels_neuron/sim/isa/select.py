@@ -44,8 +44,8 @@ def tensor_copy_predicated(
 ) -> Iterator[Step]:
     """dst[p, f] = src[p, f] where predicate[p, f] != 0 (== 0 if reverse_pred); the other elements of dst are kept.
 
-    Operands: dst, predicate of one extent; src such a tile of dst's dtype, or a number; predicate uint8, uint16 or uint32; src and
-    predicate not both in PSUM. Engines: VectorE.
+    Operands: dst, predicate of one extent; src such a tile of dst's dtype, or a number; predicate uint8, uint16 or
+    uint32; src and predicate not both in PSUM. Engines: VectorE.
     Source: NKI ISA reference, tensor_copy_predicated.
     """
     require_tile("tensor_copy_predicated", "dst", dst, core)
@@ -114,11 +114,12 @@ def select_reduce(
     reverse_pred: bool = False,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """dst[p, f] = on_true[p, f] where predicate[p, f] != 0 (== 0 if reverse_pred), else on_false[p]; registers[p] = max over dst[p, :].
+    """dst = on_true where predicate != 0 (== 0 if reverse_pred), else on_false[p]; registers[p] = max over dst[p, :].
 
-    Operands: dst, predicate, on_true of one extent; predicate (u)int8 or (u)int16; on_true any dtype but tfloat32, int32, uint32;
-    on_false a number or a [P, 1] tile; on_true and predicate not both in PSUM; reduce_res a float [P, 1] tile or None.
-    reduce_cmd: idle leaves no defined value in the registers, reset_reduce starts at -inf, reduce goes on. Engines: VectorE.
+    Operands: dst, predicate, on_true of one extent; predicate (u)int8 or (u)int16; on_true not tfloat32, int32, uint32;
+    on_false a number or a [P, 1] tile; on_true and predicate not both in PSUM; reduce_res a float [P, 1] tile.
+    reduce_cmd: idle leaves no defined value in the registers, reset_reduce starts at -inf, reduce goes on.
+    Engines: VectorE.
     Source: NKI ISA reference, select_reduce.
     """
     for operand, tensor in (("dst", dst), ("predicate", predicate), ("on_true", on_true)):
@@ -184,9 +185,10 @@ def range_select(
     on_false_value: float = FP32_MIN,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """i = range_start + f; dst[p, f] = on_true_tile[p, f] if comp_op0(i, bound0[p]) and comp_op1(i, bound1[p]) else FP32_MIN; registers = max.
+    """i = range_start + f; dst = on_true_tile where comp_op0(i, bound0[p]) and comp_op1(i, bound1[p]), else FP32_MIN.
 
-    Operands: dst, on_true_tile of one extent, on_true_tile float; bounds float32 [P, 1] tiles; reduce_res a float [P, 1] tile or None.
+    Operands: dst, on_true_tile of one extent, on_true_tile float; bounds float32 [P, 1] tiles; reduce_res, which gets
+    the max over dst[p, :], a float [P, 1] tile or None.
     The index is compared in float32, so range_start + f stays within 2**24. trn2 on. Engines: VectorE.
     Source: NKI ISA reference, range_select.
     """

@@ -86,7 +86,7 @@ def tensor_tensor(
     """dst[p, f] = op(data1[p, f], data2[p, f]), computed in float32, rounded into dst's dtype.
 
     Operands: SBUF or PSUM, at most one input in PSUM, one extent.
-    Engines: VectorE; GpSimdE for power, and for add, subtract and multiply of 32-bit integers outside PSUM, which are exact.
+    Engines: VectorE; GpSimdE for power, and for exact add, subtract and multiply of 32-bit integers outside PSUM.
     Source: NKI ISA reference, tensor_tensor; architecture guide, VectorE performance modes.
     """
     for operand, tensor in (("dst", dst), ("data1", data1), ("data2", data2)):
@@ -179,10 +179,10 @@ def tensor_scalar(
     engine: Engine = Engine.unknown,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """dst[p, f] = op1(op0(data[p, f], operand0[p]), operand1[p]) in float32; reverse0, reverse1 swap the two sides of an op.
+    """dst[p, f] = op1(op0(data[p, f], operand0[p]), operand1[p]) in float32; reverse0, reverse1 swap sides of an op.
 
-    Operands: dst and data of one extent; operand0, operand1 numbers or float32 [P, 1] tiles. Bit operations take integers only.
-    Engines: VectorE; GpSimdE for rsqrt alone; ScalarE multiply-add, multiply and add on trn2, every arithmetic op on trn3.
+    Operands: dst and data of one extent; operand0, operand1 numbers or float32 [P, 1] tiles. Bit operations: integers.
+    Engines: VectorE; GpSimdE for rsqrt; ScalarE for multiply-add, multiply and add on trn2, all arithmetic on trn3.
     Source: NKI ISA reference, tensor_scalar and its table of operators.
     """
     require_tile("tensor_scalar", "dst", dst, core)
@@ -276,9 +276,10 @@ def scalar_tensor_tensor(
     reverse1: bool = False,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """dst[p, f] = op1(op0(data[p, f], operand0[p]), operand1[p, f]) in float32; reverse0, reverse1 swap the two sides of an op.
+    """dst[p, f] = op1(op0(data[p, f], operand0[p]), operand1[p, f]) in float32; reverse0, reverse1 swap sides of an op.
 
-    Operands: dst, data, operand1 of one extent, any dtype; operand0 a number or a [P, 1] tile; data and operand1 not both in PSUM.
+    Operands: dst, data, operand1 of one extent, any dtype; operand0 a number or a [P, 1] tile; data and operand1 not
+    both in PSUM.
     Engines: VectorE. Binary arithmetic operators only.
     Source: NKI ISA reference, scalar_tensor_tensor.
     """
@@ -333,7 +334,8 @@ def memset(
 ) -> Iterator[Step]:
     """dst = value everywhere.
 
-    Operands: dst in SBUF or PSUM (GpSimdE: SBUF); value a number known while tracing, an integer for integer dtypes, 0 for packed ones.
+    Operands: dst in SBUF or PSUM (GpSimdE: SBUF); value a number known while tracing, an integer for integer dtypes, 0
+    for packed ones.
     Engines: VectorE, GpSimdE; default arch.DEFAULT_ENGINE.
     Source: NKI ISA reference, memset; NKI 0.3 migration guide.
     """
