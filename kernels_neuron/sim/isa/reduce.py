@@ -164,7 +164,7 @@ def tensor_scalar_reduce(
     reduce_res_negate: bool = False,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """dst = op0(data, operand0[p]); registers[p] = reduce_op over dst[p, :]; reduce_res[p] = registers[p] or its negative.
+    """dst = op0(data, operand0[p]); registers[p] = reduce_op over dst[p, :]; reduce_res = registers or their negative.
 
     Operands: dst, data of one extent; operand0 a number or a float32 [P, 1] tile; reduce_res a float [P, 1] tile.
     reduce_cmd: reset_reduce starts at the identity, load_reduce at reduce_init, reduce goes on from the last call.

@@ -17,14 +17,12 @@ SLOTS = 8
 MAX_ELEMENTS = 16384
 
 
-def _require_searched(name: str, operand: str, tensor: NkiTensor) -> None:
-    if tensor.ndim > 3:
-        fail("operand-rank", f"{name} takes {operand} of at most 3 dims, got {tensor!r}")
+def _require_searched(name: str, operand: str, tensor: NkiTensor, dims: int = 3) -> None:
+    if tensor.ndim > dims:
+        fail("operand-rank", f"{name} takes {operand} of at most {dims} dims, got {tensor!r}")
     if not SLOTS <= tensor.free_size <= MAX_ELEMENTS:
-        fail(
-            "operand-extent",
-            f"{name} takes {operand} of {SLOTS} to {MAX_ELEMENTS} elements per partition, got {tensor!r}",
-        )
+        limits = f"{SLOTS} to {MAX_ELEMENTS}"
+        fail("operand-extent", f"{name} takes {operand} of {limits} elements per partition, got {tensor!r}")
 
 
 def _require_slots(name: str, operand: str, tensor: NkiTensor, partitions: int) -> None:
@@ -86,19 +84,15 @@ def nc_match_replace8(
     dst_idx: NkiTensor | None = None,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """dst = data with the first element equal to each of vals[p, 7], .., vals[p, 0] replaced by imm; dst_idx[p, j] its index.
+    """dst = data with the first element equal to each of vals[p, 7], .., vals[p, 0] replaced by imm.
 
-    Operands: dst, data of one extent, 8 to 16384 elements per partition; vals [P, 8]; dst_idx [P, 8] uint16 or uint32 or
-    None, 0 where nothing matches. Engines: VectorE. Source: NKI ISA reference, nc_match_replace8.
+    Operands: dst, data of one extent, 8 to 16384 elements per partition; vals [P, 8]; dst_idx [P, 8] uint16 or uint32
+    gets the indices, 0 where nothing matches, or is None. Engines: VectorE. Source: NKI ISA reference, nc_match_replace8.
     """
     for operand, tensor in (("dst", dst), ("data", data), ("vals", vals)):
         require_tile("nc_match_replace8", operand, tensor, core)
     require_same_extent("nc_match_replace8", dst=dst, data=data)
-    if not SLOTS <= data.free_size <= MAX_ELEMENTS:
-        fail(
-            "operand-extent",
-            f"nc_match_replace8 takes data of {SLOTS} to {MAX_ELEMENTS} elements per partition, got {data!r}",
-        )
+    _require_searched("nc_match_replace8", "data", data, dims=5)
     _require_slots("nc_match_replace8", "vals", vals, data.shape[0])
     if isinstance(imm, NkiTensor):
         fail("operand-type", f"nc_match_replace8 takes a number as imm, got {imm!r}")

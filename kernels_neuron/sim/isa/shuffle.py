@@ -20,7 +20,7 @@ KEEP = 255
 def nc_stream_shuffle(
     core: NeuronCore, dst: NkiTensor, src: NkiTensor, shuffle_mask: Sequence[int], name: str | None = None
 ) -> Iterator[Step]:
-    """dst[32 q + i] = src[32 q + shuffle_mask[i]] in every quadrant q of 32 partitions; where the mask says 255, dst is kept.
+    """dst[32 q + i] = src[32 q + shuffle_mask[i]] in every quadrant q of 32 partitions; mask 255 keeps dst.
 
     Operands: SBUF or PSUM, one dtype, one number of elements per partition; src may have fewer partitions than dst, as
     long as the mask reads none beyond its end; in place is allowed. shuffle_mask: 32 integers from 0 to 31, or 255.
@@ -52,7 +52,6 @@ def _source(to: int, mask: list[int], src: NkiTensor) -> int:
     """The source partition that destination partition `to` takes."""
     origin = to // QUADRANT * QUADRANT + mask[to % QUADRANT]
     if origin >= src.shape[0]:
-        # the last quadrant of a short source is all there is to read from
         fail(
             "shuffle-mask", f"nc_stream_shuffle of dst partition {to} reads partition {origin}, src has {src.shape[0]}"
         )
