@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernels_neuron.artifact import METADATA, VARIANTS, Metadata, import_variant
+from kernels_neuron.artifact import METADATA, VARIANTS, Metadata, digest_problems, import_variant
 from kernels_neuron.errors import ArtifactError, HubError, UsageError
 
 _BYTECODE = ["*.pyc", "**/__pycache__/**"]
@@ -61,6 +61,11 @@ def load_variant(folder: Path) -> ModuleType:
     metadata = Metadata.read(folder)
     _check_upstream(folder, metadata)
     _check_nki(folder, metadata)
+    # an import of bytes that are loaded already does not read them again, and these may be damaged since
+    problems = digest_problems(folder, metadata)
+    if problems:
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        raise ArtifactError(f"{folder} is not what its metadata says:{listed}", hint="fetch or build the variant again")
     return import_variant(folder)
 
 

@@ -1,0 +1,256 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernels_neuron.artifact import Metadata, build_id, digest_files
+from kernels_neuron.errors import ArtifactError, UsageError
+from kernels_neuron.loader import get_kernel, kernelize, report
+
+LAYERS = """
+import torch
+from torch import nn
+
+
+class LayerNorm(nn.Module):
+    has_backward = False
+    can_torch_compile = True
+
+    def forward(self, input):
+        return nn.functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps) + {nudge}
+"""
+
+
+def write_variant(repo: Path, variant: str = "torch-neuron", *, nudge: float = 0.0, **changes) -> Path:
+    """A built layernorm whose layer is plain torch, as the builder lays it out."""
+    folder = repo / "build" / variant
+    folder.mkdir(parents=True)
+    folder.joinpath("__init__.py").write_text("from . import layers\n\nNUDGE = layers.torch.tensor(1.0)\n")
+    folder.joinpath("layers.py").write_text(LAYERS.format(nudge=nudge))
+    backend = variant.removeprefix("torch-")
+    sources = {path.name: path.read_bytes() for path in folder.iterdir()}
+    values = {
+        "name": "neuron-layernorm",
+        "id": build_id("neuron-layernorm", backend, sources),
+        "version": 1,
+        "license": "apache-2.0",
+        "python_depends": ("nki",) if backend == "neuron" else (),
+        "backend": backend,
+        "digest": digest_files(folder),
+        "nki": {"versions": ["0.7"], "kernel": "layernorm"} if backend == "neuron" else None,
+    }
+    folder.joinpath("metadata.json").write_text(Metadata(**(values | changes)).to_json())
+    return folder
+
+
+@pytest.fixture
+def repo(tmp_path):
+    write_variant(tmp_path / "neuron-layernorm", nudge=0.25)
+    write_variant(tmp_path / "neuron-layernorm", "torch-cpu", nudge=0.5)
+    return tmp_path / "neuron-layernorm"
+
+
+@pytest.mark.parametrize("where", ["", "build", "build/torch-neuron"])
+def test_a_folder_may_be_a_repo_its_build_or_one_variant(repo, where):
+    kernel = get_kernel(repo / where)
+    assert kernel.__name__ == Metadata.read(repo / "build/torch-neuron").id
+    assert get_kernel(str(repo / where)) is kernel
+
+
+def test_the_variant_is_the_one_asked_for(repo):
+    assert get_kernel(repo, variant="torch-cpu").__name__.startswith("_neuron_layernorm_cpu_")
+    with pytest.raises(UsageError, match="variant is 'torch-neuron' or 'torch-cpu', got 'torch-cuda'"):
+        get_kernel(repo, variant="torch-cuda")
+
+
+def test_a_missing_variant_lists_those_there_are(tmp_path):
+    write_variant(tmp_path, "torch-cpu")
+    with pytest.raises(ArtifactError, match=r"has no variant torch-neuron, there is torch-cpu") as error:
+        get_kernel(tmp_path)
+    assert error.value.hint == "pass variant='torch-cpu'"
+
+
+def test_a_folder_that_is_not_there_or_not_a_kernel_is_refused(tmp_path):
+    with pytest.raises(ArtifactError, match="there is no folder"):
+        get_kernel(tmp_path / "none")
+    with pytest.raises(ArtifactError, match="has no variant torch-neuron, there is none"):
+        get_kernel(tmp_path)
+    with pytest.raises(UsageError, match="is a folder, which has no versions"):
+        get_kernel(tmp_path, version=1)
+
+
+def test_changed_code_is_refused_before_it_runs(repo, tmp_path):
+    file = repo / "build/torch-neuron/layers.py"
+    file.write_text(file.read_text() + f"\nopen({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(ArtifactError, match=r"layers.py: changed"):
+        get_kernel(repo)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_corrupt_metadata_names_file_and_field(repo):
+    file = repo / "build/torch-neuron/metadata.json"
+    value = json.loads(file.read_text())
+    del value["version"]
+    file.write_text(json.dumps(value))
+    with pytest.raises(ArtifactError, match=r"metadata.json: version is missing"):
+        get_kernel(repo)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nki": {"versions": ["0.3", "0.4"]}}, "was checked with NKI 0.3, 0.4, this process has NKI 0.7"),
+        ({"kernels_minver": "99.0.0"}, "requires kernels>=99.0.0"),
+        ({"python_depends": ("nki", "no-such-package")}, "(?i)no-such-package"),
+    ],
+    ids=["nki", "minver", "dependency"],
+)
+def test_a_variant_for_other_versions_is_refused(tmp_path, changes, message):
+    write_variant(tmp_path, **changes)
+    with pytest.raises(ArtifactError, match=message):
+        get_kernel(tmp_path)
+
+
+def test_a_repo_needs_one_of_version_and_revision():
+    with pytest.raises(UsageError, match="needs a version or a revision of org/neuron-layernorm") as error:
+        get_kernel("org/neuron-layernorm")
+    assert error.value.hint == "pass version=1"
+    with pytest.raises(UsageError, match="a version or a revision, got 1 and 'v1'"):
+        get_kernel("org/neuron-layernorm", version=1, revision="v1")
+
+
+def test_a_built_kernel_is_swapped_in_and_named_in_the_report(repo, make_vit):
+    model = make_vit().eval()
+    kernelize(model, kernels={"layernorm": repo})
+    metadata = Metadata.read(repo / "build/torch-neuron")
+    row = next(row for row in report(model).modules if row.kind == "layernorm")
+    assert (row.outcome, row.kernel_id, row.kernel_version) == ("swapped", metadata.id, 1)
+    assert len(row.kernel_digest) == 64
+    with torch.no_grad():
+        swapped, plain = model.vit.layernorm(torch.ones(1, 32)), torch.nn.LayerNorm.forward
+        assert torch.allclose(swapped, plain(model.vit.layernorm, torch.ones(1, 32)) + 0.25)
+
+
+ASK = """
+import json, logging, sys, time, warnings
+logging.disable(); warnings.simplefilter("ignore")
+from kernels_neuron.errors import KernelsNeuronError
+from kernels_neuron.loader import get_kernel, kernelize, report
+import torch
+from torch import nn
+
+def ask(what, *args, **kwargs):
+    started = time.monotonic()
+    try:
+        if what == "get_kernel":
+            return {"name": get_kernel(*args, **kwargs).__name__}
+        model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)).eval()
+        kernelize(model, **kwargs)
+        return {"rows": [[row.path, row.outcome, row.reason, row.kernel_version] for row in report(model).modules]}
+    except KernelsNeuronError as error:
+        return {"error": f"{type(error).__name__}: {error}", "hint": error.hint, "took": time.monotonic() - started}
+
+print(json.dumps([ask(what, *args, **kwargs) for what, args, kwargs in json.load(sys.stdin)]))
+"""
+
+
+def ask(home: Path, url: str, *questions, **environment) -> list[dict]:
+    """Answers of a fresh process, since huggingface_hub reads its environment when it is imported."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    env |= {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_DISABLE_PROGRESS_BARS": "1"} | environment
+    process = subprocess.run(
+        [sys.executable, "-c", ASK], input=json.dumps(questions), capture_output=True, text=True, env=env, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def server(tmp_path):
+    from kernels_neuron.hub.serving import run_server
+
+    with run_server(tmp_path / "registry", untrusted=frozenset({"stranger"})) as running:
+        yield running
+
+
+def publish(server, repo: Path, owner: str, branch: str) -> None:
+    from huggingface_hub import HfApi
+
+    api = HfApi(server.url, token=server.token)
+    name = f"{owner}/neuron-layernorm"
+    api.create_repo(name, repo_type="kernel", exist_ok=True)
+    api.create_branch(name, branch=branch, repo_type="kernel", exist_ok=True)
+    api.upload_folder(repo_id=name, folder_path=repo, repo_type="kernel", revision=branch)
+
+
+@pytest.mark.slow
+def test_a_kernel_comes_over_http_and_every_way_to_fail_has_its_own_words(server, tmp_path):
+    v1, v2 = tmp_path / "one", tmp_path / "two"
+    write_variant(v1, nudge=0.25)
+    write_variant(v2, "torch-cpu", version=2)
+    publish(server, v1, "local", "v1")
+    publish(server, v2, "local", "v2")
+    name = "local/neuron-layernorm"
+    by_version, by_revision, no_version, no_variant, no_revision, no_repo, no_id, by_org, by_dict = ask(
+        tmp_path / "home",
+        server.url,
+        ["get_kernel", [name], {"version": 1}],
+        ["get_kernel", [name], {"revision": "v1"}],
+        ["get_kernel", [name], {"version": 7}],
+        ["get_kernel", [name], {"version": 2}],
+        ["get_kernel", [name], {"revision": "main2"}],
+        ["get_kernel", ["local/none"], {"version": 1}],
+        ["get_kernel", ["a/b/c"], {"version": 1}],
+        ["kernelize", [], {"kernels": "local"}],
+        ["kernelize", [], {"kernels": {"layernorm": f"{name}@v1"}}],
+    )
+    assert by_version == by_revision == {"name": Metadata.read(v1 / "build/torch-neuron").id}
+    assert no_version["error"] == f"HubError: {name} has no version 7, there is 1, 2"
+    assert no_variant["error"] == f"HubError: {name} at v2 has no variant torch-neuron, there is torch-cpu"
+    assert no_revision["error"].startswith(f"HubError: {name} has no revision main2, there is")
+    assert "v1, v2" in no_revision["error"]
+    assert no_repo["error"] == f"RepoMissing: there is no kernel repo local/none on {server.url}"
+    assert no_id["error"].startswith("UsageError: 'a/b/c' is no repo id")
+    swapped = [["0", "swapped", "", 1], ["1", "kept", "no-kernel", None]]
+    assert by_org["rows"] == by_dict["rows"] == swapped
+
+    home = tmp_path / "home"
+    by_version, no_version, no_repo = ask(
+        home,
+        "http://127.0.0.1:9",
+        ["get_kernel", [name], {"version": 1}],
+        ["get_kernel", [name], {"version": 2}],
+        ["get_kernel", ["local/none"], {"version": 1}],
+        HF_HUB_OFFLINE="1",
+    )
+    assert by_version == {"name": Metadata.read(v1 / "build/torch-neuron").id}
+    assert "has no version 2, the local cache has 1" in no_version["error"]
+    assert "has no version 1, the local cache has none" in no_repo["error"]
+
+    cached = next((home / "hub").glob("kernels--*/snapshots/*/build/torch-neuron/layers.py"))
+    cached.resolve().write_bytes(b"raise SystemExit(1)\n")
+    (corrupt,) = ask(home, server.url, ["get_kernel", [name], {"version": 1}])
+    assert "layers.py: changed" in corrupt["error"]
+    (local,) = ask(home, server.url, ["get_kernel", [name], {"version": 1}], LOCAL_KERNELS=f"{name}={v1}")
+    assert local == by_version
+
+
+@pytest.mark.slow
+def test_a_server_that_is_down_or_a_publisher_nobody_vouches_for_is_one_error(server, tmp_path):
+    write_variant(tmp_path / "one")
+    publish(server, tmp_path / "one", "stranger", "v1")
+    name = "stranger/neuron-layernorm"
+    refused, trusted = ask(
+        tmp_path / "home",
+        server.url,
+        ["get_kernel", [name], {"version": 1}],
+        ["get_kernel", [name], {"version": 1, "trust_remote_code": [name]}],
+    )
+    assert refused["error"].startswith(f"HubError: {name} is not from a publisher that {server.url} vouches for")
+    assert "name" in trusted
+    (down,) = ask(tmp_path / "home", "http://127.0.0.1:9", ["get_kernel", [name], {"version": 1}])
+    assert down["error"].startswith("HubError: http://127.0.0.1:9 does not answer")
