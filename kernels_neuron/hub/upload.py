@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from kernels_neuron.artifact import METADATA, Metadata, digest_problems
 from kernels_neuron.errors import ArtifactError, HubError
 
+from .card import front_matter_problem
+
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
@@ -94,6 +96,9 @@ def read_release(folder: Path) -> Release:
     roots = [*variants, folder / "benchmarks"]
     files = {path.relative_to(folder).as_posix(): path.read_bytes() for root in roots for path in _sources(root)}
     card = folder / CARD
+    problem = front_matter_problem(card.read_text(encoding="utf-8", errors="replace")) if card.is_file() else None
+    if problem:
+        raise ArtifactError(f"{card}: {problem}", hint="correct it, or run kernels-neuron build again")
     names = tuple(variant.name for variant in variants)
     return Release(folder.name, versions.pop(), names, files, card.read_bytes() if card.is_file() else None)
 

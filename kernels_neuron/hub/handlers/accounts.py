@@ -1,10 +1,8 @@
 """Who is calling, and whom clients may trust."""
 
-from typing import Any
-
-import yaml  # type: ignore[import-untyped]
 from starlette.responses import JSONResponse, Response
 
+from ..card import front_matter_problem
 from .call import Call, Denied, text
 
 
@@ -45,24 +43,10 @@ def health(call: Call) -> Response:
 
 def validate_yaml(call: Call) -> Response:
     """Whether a card's front matter is a YAML mapping; asked before each upload of a README.md."""
-    problem = _front_matter_problem(text(call.json(), "content"))
+    problem = front_matter_problem(text(call.json(), "content"))
     if problem:
         return JSONResponse({"errors": [{"message": problem}], "warnings": []}, 400)
     return JSONResponse({"errors": [], "warnings": []})
-
-
-def _front_matter_problem(content: str) -> str | None:
-    lines = content.splitlines()
-    if not lines or lines[0].strip() != "---":
-        return None
-    end = next((i for i, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
-    if end is None:
-        return "the YAML front matter has no closing ---"
-    try:
-        value: Any = yaml.safe_load("\n".join(lines[1:end]))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        return f"the YAML front matter cannot be read: {error}"
-    return None if value is None or isinstance(value, dict) else "the YAML front matter is not a mapping"
 
 
 def _face(name: str) -> dict[str, str]:

@@ -1,0 +1,95 @@
+"""Publishing kernels: rights first, then build and check, then one upload each, read back."""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernels_neuron.errors import FileProblems
+from kernels_neuron.hub.serving import run_server
+from kernels_neuron.hub.upload import Plan, check_rights, connect, plan_upload, read_release, upload
+from kernels_neuron.manifest import Manifest
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+Step = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel's way to its repo. `commit` is None in a dry run, where nothing was written."""
+
+    kernel: str
+    plan: Plan
+    commit: str | None
+    url: str
+
+
+def publish(
+    names: Iterable[str] | None = None,
+    *,
+    to: str | Path,
+    owner: str | None = None,
+    token: str | None = None,
+    manifest: Manifest | None = None,
+    private: bool = False,
+    dry_run: bool = False,
+    step: Step = lambda text: None,
+) -> list[Row]:
+    """Build, check and upload kernels; returns a row for each.
+
+    names    folders of nki_src/ or repo names; None: all of kernel.toml
+    to       a Hub's or registry's URL, or a registry's folder, which is then served for as long as this takes
+    owner    the namespace; None: the token's own name
+    token    None: the one that Hugging Face tools would use
+    dry_run  say what would change; build/ is written, the target is not
+
+    Nothing is uploaded unless all the kernels pass their checks.
+    """
+    manifest = manifest or Manifest.read()
+    kernels = manifest.select(names)
+    with _target(to, token, dry_run) as api:
+        step(f"ask {api.endpoint} for the right to publish")
+        owner = check_rights(api, owner)
+        releases = [read_release(folder) for folder in _built(manifest, [kernel.name for kernel in kernels], step)]
+        rows = []
+        for kernel, release in zip(kernels, releases, strict=True):
+            if dry_run:
+                plan, commit = plan_upload(api, release, owner), None
+            else:
+                done = upload(api, release, owner, private=private, step=_prefixed(step, kernel.name))
+                plan, commit = done.plan, done.commit
+            rows.append(Row(kernel.name, plan, commit, f"{api.endpoint}/kernels/{plan.repo_id}"))
+    return rows
+
+
+def _built(manifest: Manifest, names: list[str], step: Step) -> list[Path]:
+    from kernels_neuron.builder import build, check
+
+    step(f"build {', '.join(names)}")
+    built = build(manifest, names)
+    step(f"check {', '.join(names)}")
+    problems = check(manifest, names)
+    if problems:
+        listed = [f"{problem.kernel}: {problem.where}: {problem.text}" for problem in problems]
+        raise FileProblems(manifest.build_root, listed, hint="nothing was uploaded; correct these first")
+    return [one.root for one in built]
+
+
+@contextmanager
+def _target(to: str | Path, token: str | None, dry_run: bool) -> Iterator["HfApi"]:
+    if "://" in str(to):
+        yield connect(str(to), token)
+        return
+    with tempfile.TemporaryDirectory() as empty:
+        # a dry run leaves no registry behind where there was none
+        root = Path(empty) if dry_run and not (Path(to) / "format").exists() else Path(to)
+        with run_server(root) as server:
+            yield connect(server.url, server.token)
+
+
+def _prefixed(step: Step, name: str) -> Step:
+    return lambda text: step(f"{name}: {text}")
