@@ -1,6 +1,7 @@
 """What an op refuses before it does any work, each refusal by name, limit and value."""
 
-from typing import Dict, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Optional
 
 import torch
 
@@ -39,7 +40,7 @@ def require_dtype(op: str, name: str, tensor: Optional[torch.Tensor], dtypes: Se
 
 def require_rank(op: str, name: str, tensor: Optional[torch.Tensor], least: int, most: Optional[int] = None) -> None:
     """Refuse a tensor that has fewer axes than `least` or more than `most`; `most` None: no upper limit."""
-    if tensor is None or least <= tensor.ndim and (most is None or tensor.ndim <= most):
+    if tensor is None or (least <= tensor.ndim and (most is None or tensor.ndim <= most)):
         return
     if most is None:
         wanted = f"at least {least}"
@@ -56,7 +57,7 @@ def require_shape(op: str, name: str, tensor: Optional[torch.Tensor], shape: Seq
         raise ValueError(f"{op}: {name} has to have shape {of} = {list(shape)}, got {describe(tensor)}")
 
 
-def require_within(op: str, letter: str, value: int, limits: Dict[str, Tuple[int, int]]) -> None:
+def require_within(op: str, letter: str, value: int, limits: dict[str, tuple[int, int]]) -> None:
     """Refuse a size outside the limits of spec.toml; a letter without limits passes."""
     least, most = limits.get(letter, (value, value))
     if not least <= value <= most:
