@@ -45,6 +45,10 @@ class Bar:
         """Move on by `steps`."""
         self._progress.advance(self._task, steps)
 
+    def move(self, done: int, of: int) -> None:
+        """Show that `done` of `of` steps are done."""
+        self._progress.update(self._task, completed=done, total=of)
+
     def describe(self, description: str) -> None:
         """Change the text in front of the bar."""
         self._progress.update(self._task, description=description)
