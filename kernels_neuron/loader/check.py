@@ -150,7 +150,7 @@ def _run_kernels(
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
 
     def compare(swap: Swap, module: nn.Module, args: tuple, kwargs: dict, out: Any) -> None:
-        same_input = swap.original(_twin(module), *_widened(args), **_widened(kwargs))
+        same_input = swap.service.original(_twin(module), *_widened(args), **_widened(kwargs))
         errors = found.setdefault((swap.path, swap.kind), [])
         error = _difference(_first_tensor(out), _first_tensor(same_input))
         theirs = expected.get(swap.path, [])

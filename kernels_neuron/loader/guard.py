@@ -3,6 +3,7 @@
 import copy
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import MethodType
 from typing import Any, NoReturn
 
@@ -35,38 +36,36 @@ class Record:
         )
 
 
-class Swap(Record):
-    """One swapped module: its kernel, when the kernel may run, and what happened so far.
+@dataclass(frozen=True)
+class Service:
+    """How a kernel stands in for a module.
 
     kernel_call    (module, *args) -> output, by the kernel
     original       (module, *args) -> output, as the class computes it
     flops          (module, args, output) -> useful operations of a call
     has_backward   whether gradients pass through the kernel
-    strict         raise where a call would fall back
     """
 
-    def __init__(
-        self,
-        path: str,
-        kind: str,
-        class_name: str,
-        kernel: Kernel,
-        *,
-        kernel_call: Callable[..., Any],
-        original: Callable[..., Any],
-        flops: Callable[..., int],
-        has_backward: bool,
-        mode: str | None,
-        strict: bool,
-    ) -> None:
+    kernel: Kernel
+    kernel_call: Callable[..., Any]
+    original: Callable[..., Any]
+    flops: Callable[..., int]
+    has_backward: bool
+
+
+class Swap(Record):
+    """One swapped module: what serves it, when that may run, and what happened so far.
+
+    mode     as in kernelize
+    strict   raise where a call would fall back
+    partner  on the product of a fused MLP: the Swap of the fused call, which shares this one's row in a report
+    """
+
+    def __init__(self, path: str, kind: str, class_name: str, service: Service, *, mode: str | None, strict: bool):
         self.path = path
         self.kind = kind
         self.class_name = class_name
-        self.kernel = kernel
-        self.kernel_call = kernel_call
-        self.original = original
-        self.flops_of = flops
-        self.has_backward = has_backward
+        self.service = service
         self.mode = mode
         self.strict = strict
         self.former: Any = None
@@ -90,7 +89,7 @@ class Swap(Record):
             return None
         # grad mode is not asked: re-entrant checkpointing runs the first forward without gradients and the
         # second one with them, and both have to compute the same
-        if not self.has_backward:
+        if not self.service.has_backward:
             return Refusal("training-needs-backward", "the kernel has no backward")
         if self.mode == "inference":
             return Refusal("mode", 'kernelized with mode="inference"')
@@ -100,20 +99,26 @@ class Swap(Record):
         """Run the kernel, or the original where the kernel refuses; count it."""
         self.calls += 1
         if self.bypass:
-            out = self.original(module, *args, **kwargs)
+            out = self.service.original(module, *args, **kwargs)
             self._observe(module, args, kwargs, out)
             return out
         refusal = refusal or self.refusal(module) or _autocast_refusal(args)
         cause: Exception | None = None
         if refusal is None:
             try:
-                out = self.kernel_call(module, *args, **kwargs)
-            except self.kernel.unsupported as error:
+                out = self.service.kernel_call(module, *args, **kwargs)
+            except self.service.kernel.unsupported as error:
                 refusal, cause = Refusal(getattr(error, "reason", None) or "shape", str(error)), error
             else:
                 self._count_flops(module, args, out, by_kernel=True)
                 self._observe(module, args, kwargs, out)
                 return out
+        self._note_fallback(refusal, args, cause)
+        out = self.service.original(module, *args, **kwargs)
+        self._count_flops(module, args, out, by_kernel=False)
+        return out
+
+    def _note_fallback(self, refusal: Refusal, args: tuple, cause: Exception | None) -> None:
         if self.strict:
             raise SwapError(
                 f"{self.path or self.class_name}: the kernel does not serve this call: {refusal.detail}",
@@ -121,12 +126,9 @@ class Swap(Record):
             ) from cause
         self.fallbacks[refusal.reason] = self.fallbacks.get(refusal.reason, 0) + 1
         self.first_fallback = self.first_fallback or _describe(refusal, args)
-        out = self.original(module, *args, **kwargs)
-        self._count_flops(module, args, out, by_kernel=False)
-        return out
 
     def _count_flops(self, module: nn.Module, args: tuple, out: Any, *, by_kernel: bool) -> None:
-        flops = self.flops_of(module, args, out)
+        flops = self.service.flops(module, args, out)
         self.flops += flops
         self.kernel_flops += flops if by_kernel else 0
 

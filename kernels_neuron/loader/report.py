@@ -9,7 +9,7 @@ from torch import nn
 from kernels_neuron.errors import UsageError
 
 from .guard import RECORD, Kept, Swap
-from .swap import STATE, State
+from .plan import STATE, State
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,10 @@ def _swapped(path: str, module: nn.Module, swap: Swap) -> ModuleReport:
         "kept" if refusal else "swapped",
         reason,
         refusal.detail if refusal else "",
-        swap.kernel.name,
-        swap.kernel.id,
-        swap.kernel.version,
-        swap.kernel.digest,
+        swap.service.kernel.name,
+        swap.service.kernel.id,
+        swap.service.kernel.version,
+        swap.service.kernel.digest,
         calls,
         fallbacks,
         next((part.first_fallback for part in both if part.first_fallback), ""),
@@ -215,10 +215,10 @@ def _inside(path: str, module: nn.Module, where: str, product: Swap) -> ModuleRe
         "kept" if refusal else "swapped",
         refusal.reason if refusal else "",
         f"runs inside {where}",
-        fused.kernel.name,
-        fused.kernel.id,
-        fused.kernel.version,
-        fused.kernel.digest,
+        fused.service.kernel.name,
+        fused.service.kernel.id,
+        fused.service.kernel.version,
+        fused.service.kernel.digest,
         fused.calls,
         dict(fused.fallbacks),
     )
