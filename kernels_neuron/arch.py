@@ -85,6 +85,14 @@ class Arch:
     dma_software_first_packet_store_ns: float = 630.0  # [trace]
     dma_spread_ns: float = 9.6  # [trace] start of engine i+1 after engine i
     dma_load_stall_ns: float = 500.0  # [trace] hardware load on an idle ring, as one constant on all engines
+    dma_software_load_stall_ns: float = 300.0  # [trace] every software load, the same way
+    dma_software_store_stall_ns: float = 250.0  # [trace]
+    dma_static_first_packet_ns: float = 1500.0  # assumed; about 1.5 us fits published trn1 kernels
+    dma_static_load_stall_ns: float = 170.0  # [read] a static 32 KiB load on one engine, 1416 less 1249 ns of service
+    dma_burst_bytes: int = 2 << 20  # [trace] transfers up to about 2 MB run at the engines' own rate, longer ones slower
+    dma_front_end_ns: float = 13.0  # [trace] end of a hardware trigger to the next instruction of its engine
+    dma_software_visible_ns: float = 50.0  # [trace] 31 to 75
+    queue_depth: int = 5  # [trace] instructions the front end of ScalarE runs ahead of execution
     dma_completion_ns: float = 354.0  # [trace] last data to the 16th increment, 6 + 348
     launch_us: float = 8.5  # [trace] nki.benchmark p50 less body, 7.5 to 9.3
 

@@ -1,0 +1,172 @@
+"""The 16 DMA engines as servers: descriptors of at most 4 KiB, first in first out in a ring, rings taking turns.
+
+Engines that get the same share of every transfer run in step, so one lane stands for all of them. A lane's rings share
+its time evenly, which is what taking turns packet by packet amounts to.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernels_neuron.arch import Arch
+from kernels_neuron.sim.trace import Transfer
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """How the transfers of a trace fall on the DMA engines.
+
+    engines   per lane, the engines it stands for
+    shares    transfer -> ((lane, ns of service, bytes), ...), lanes without a share left out
+    """
+
+    engines: tuple[tuple[int, ...], ...]
+    shares: dict[Transfer, tuple[tuple[int, float, float], ...]]
+
+
+def lanes(transfers: Iterable[Transfer], arch: Arch) -> Lanes:
+    """Group the engines into lanes by their service times."""
+    kinds = list(dict.fromkeys(transfers))
+    if not kinds:
+        return Lanes((), {})
+    loads = np.stack([_engine_loads(kind, arch) for kind in kinds])  # [kinds, 2, engines]
+    groups: dict[bytes, list[int]] = {}
+    for engine in range(arch.dma_engines):
+        groups.setdefault(loads[:, :, engine].tobytes(), []).append(engine)
+    members = tuple(tuple(group) for group in groups.values())
+    shares = {}
+    for kind, (ns, size) in zip(kinds, loads, strict=True):
+        parts = [(lane, float(ns[group[0]]), float(size[group[0]])) for lane, group in enumerate(members)]
+        shares[kind] = tuple(part for part in parts if part[1] > 0)
+    return Lanes(members, shares)
+
+
+def _engine_loads(transfer: Transfer, arch: Arch) -> np.ndarray:
+    """(ns, bytes) per engine. Partition p belongs to engine p / 8; a transfer without SBUF side is dealt evenly. [dma]"""
+    engines = arch.dma_engines
+    per_engine = arch.partitions // engines
+    if transfer.direction == "copy" and (transfer.p0, transfer.partitions) == (0, arch.partitions):
+        rows = np.full(engines, transfer.descriptors / engines)
+        rows[rows > 0] = np.maximum(rows[rows > 0], 1e-9)
+    else:
+        low = np.arange(engines) * per_engine
+        high = np.minimum(low + per_engine, transfer.p0 + transfer.partitions)
+        count = np.clip(high - np.maximum(low, transfer.p0), 0, None)
+        rows = count * (transfer.descriptors / max(1, transfer.partitions))
+    size = rows * transfer.descriptor_bytes
+    return np.stack([service_ns(rows, size, transfer, arch), size])
+
+
+def service_ns(rows: np.ndarray, size: np.ndarray, transfer: Transfer, arch: Arch) -> np.ndarray:
+    """Time an engine needs for `rows` descriptors of together `size` bytes, each split at 4 KiB. [trace]
+
+    Software DGE packs the rows of a load into packets of up to 4 KiB; its stores still pay per row.
+    """
+    most = arch.dma_max_descriptor_bytes
+    pieces = rows * max(1, -(-transfer.descriptor_bytes // most))
+    if transfer.dge == "sw" and transfer.direction == "load":
+        pieces = np.minimum(pieces, np.ceil(size / most))
+    return (pieces * arch.dma_descriptor_ns + size / arch.dma_engine_bytes_per_ns) / transfer.rate
+
+
+@dataclass(slots=True)
+class Chunk:
+    """One transfer's part on one lane, waiting or being served.
+
+    stall  pause of the ring before the first packet, during which the engine serves other rings
+    """
+
+    record: int
+    work: float
+    size: float
+    stall: float = 0.0
+
+
+@dataclass(slots=True)
+class Lane:
+    """The state of one lane: rings with work, and the long-stream limit as a token bucket.
+
+    rings   trigger queue -> chunks in order; the first of each is paused or being served
+    left    ring -> remaining ns of its first chunk, were it alone
+    paused  ring -> when the stall of its first chunk is over
+    """
+
+    stream: float  # bytes per ns sustained
+    ahead: float  # ns a burst may run ahead of the sustained rate
+    rings: dict[str, deque[Chunk]] = field(default_factory=dict)
+    left: dict[str, float] = field(default_factory=dict)
+    paused: dict[str, float] = field(default_factory=dict)
+    now: float = 0.0
+    busy: float = 0.0
+    version: int = 0
+    allowed: float = 0.0
+
+    def idle(self, ring: str) -> bool:
+        """Whether a ring has nothing under way."""
+        return not self.rings.get(ring)
+
+    def join(self, time: float, ring: str, chunk: Chunk) -> None:
+        """Put a chunk at the end of its ring."""
+        self._move(time)
+        waiting = self.rings.setdefault(ring, deque())
+        waiting.append(chunk)
+        if len(waiting) == 1:
+            self._take_up(ring)
+
+    def step(self, time: float) -> list[Chunk]:
+        """Move to `time`, end the stalls that are over and take out the chunks that are done."""
+        self._move(time)
+        for ring in [ring for ring, until in self.paused.items() if until <= time]:
+            del self.paused[ring]
+            self._serve(ring)
+        done = []
+        for ring in [ring for ring, left in self.left.items() if left <= _NOTHING]:
+            waiting = self.rings[ring]
+            done.append(waiting.popleft())
+            del self.left[ring]
+            if waiting:
+                self._take_up(ring)
+        return done
+
+    def next_event(self) -> float | None:
+        """When a chunk will be done or a stall over, if nothing joins."""
+        times = list(self.paused.values())
+        if self.left:
+            times.append(self.now + min(self.left.values()) * len(self.left))
+        return min(times) if times else None
+
+    def _move(self, time: float) -> None:
+        """Serve until `time`, every ring with work at an even share."""
+        if self.left and time > self.now:
+            share = (time - self.now) / len(self.left)
+            for ring in self.left:
+                self.left[ring] -= share
+            self.busy += time - self.now
+        self.now = max(self.now, time)
+
+    def _take_up(self, ring: str) -> None:
+        stall = self.rings[ring][0].stall
+        if stall:
+            self.paused[ring] = self.now + stall
+        else:
+            self._serve(ring)
+
+    def _serve(self, ring: str) -> None:
+        chunk = self.rings[ring][0]
+        self.allowed = max(self.allowed, self.now) + chunk.size / self.stream
+        behind = (self.allowed - self.ahead - self.now) / (len(self.left) + 1)
+        self.left[ring] = max(chunk.work, behind)
+
+
+_NOTHING = 1e-6  # ns of work that rounding may leave
+
+
+def make_lanes(plan: Lanes, arch: Arch, cores: int) -> list[Lane]:
+    """Idle lanes for a run on `cores` cores, whose sum the HBM limit binds."""
+    engines = arch.dma_engines
+    stream = min(arch.dma_stream_gbps, arch.hbm_gbps if cores > 1 else arch.dma_stream_gbps) / engines
+    burst = arch.dma_burst_bytes / engines
+    ahead = burst / stream - burst / arch.dma_engine_bytes_per_ns
+    return [Lane(stream, max(0.0, ahead)) for _ in plan.engines]
