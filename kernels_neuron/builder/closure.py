@@ -46,10 +46,12 @@ def resolve(statement: Import, files: Mapping[str, object]) -> list[str]:
     found = _module(base, files)
     if statement.module and not found:
         return []
+    # a package that names itself (`from . import layers` in its __init__) can only mean a module
+    modules_only = not statement.module and _module(base, files) in ([], [statement.file])
     for name in statement.names:
         inner = _module([*base, name], files)
         found += inner
-        if not inner and not _module(base, files):  # a name of the top package, which only holds modules
+        if not inner and modules_only:
             return []
     packages = [_module(base[:i], files) for i in range(1, len(base))]
     return list(dict.fromkeys([path for paths in packages for path in paths] + found))

@@ -55,18 +55,21 @@ def _imports(kernel: str, file: str, tree: ast.Module, trees: Mapping[str, ast.M
     for statement in imports_of(file, tree):
         root = statement.module.split(".")[0]
         if statement.level:
-            for path in resolve(statement, known):
-                if path.split("/")[0] not in (kernel, "common", *GENERATED):
-                    owner = path.split("/")[0]
-                    yield statement.line, f"{statement} reaches into {owner}; what two kernels share belongs in common/"
             if not resolve(statement, known):
-                yield statement.line, f"{statement} names no module that ships with the kernel"
+                outside = statement.level > 1 and root not in ("", kernel, "common")
+                yield (
+                    statement.line,
+                    f"{statement} {_OUTSIDE if outside else 'names no module that ships with the kernel'}",
+                )
         elif root in (kernel, "common", "nki_src"):
             yield statement.line, f"{statement} has to be relative: a variant is loaded under another name"
         elif root not in MAY_IMPORT and root not in sys.stdlib_module_names:
             yield statement.line, f"{statement}: a kernel may import nki, torch, the standard library and what ships"
         elif root == "torch" and file == f"{kernel}/kernel.py":
             yield statement.line, f"{statement}: kernel.py runs on the device and imports nki only"
+
+
+_OUTSIDE = "reaches out of the kernel's folder; what two kernels share belongs in common/"
 
 
 def _annotations(kernel: str, file: str, tree: ast.Module, trees: Mapping[str, ast.Module]) -> Problems:
