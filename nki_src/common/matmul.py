@@ -1,0 +1,261 @@
+"""out = epilogue(x @ w + bias) + addend, tile by tile: the body that the matrix-product kernels here share.
+
+Rows of x go to the stationary side (turned to [K, rows]), w to the moving side ([K, columns]), so that a result tile
+comes out of PSUM with rows on partitions, as it lies in HBM. A panel of w stays in SBUF while all rows pass by it;
+loads run two steps ahead of the products, transposes one.
+"""
+
+import nki.isa as nisa
+import nki.language as nl
+
+from .operands import Panel, RowBlock, TurnedPanel, itemsize, ranges
+
+ACTIVATIONS = {"gelu": nl.gelu, "gelu_tanh": nl.gelu_apprx_tanh, "silu": nl.silu}
+
+# of one partition; two panels meet while one takes over from the other, next to a few blocks of x
+PANEL_BYTES = 65536
+# of one partition: a contraction block, where K is too deep for a panel of one column tile
+DEEP_BLOCK_BYTES = 32768
+# a store waits until its rows are this wide: a narrower DMA takes as long
+STORE_BYTES = 2048
+# column tiles whose products run side by side while a panel of w arrives, each on the part of K that is there
+FRESH_COLUMNS = 4
+
+
+def share(total, grain=1):
+    """This program's part [first, last) of `total`, cut at a multiple of `grain`."""
+    part = -(-(-(-total // grain)) // nl.num_programs()) * grain
+    first = min(total, nl.program_id(0) * part)
+    return first, min(total, first + part)
+
+
+def share_block(rows, cols, tile_m=128, tile_n=512):
+    """((row, end), (column, end)) of this program: it takes a part of the longer side and all of the other."""
+    if nl.num_programs() == 1:
+        return (0, rows), (0, cols)
+    if rows >= cols:
+        return share(rows, tile_m if rows > tile_m else 1), (0, cols)
+    return (0, rows), share(cols, tile_n if cols > tile_n else 1)
+
+
+def matmul(
+    load_x,
+    weight,
+    store,
+    row_range,
+    col_range,
+    bias=None,
+    load_addend=None,
+    epilogue="none",
+    transposed_weight=False,
+    tile_m=128,
+    tile_n=512,
+    tile_k=128,
+    panel_bytes=PANEL_BYTES,
+):
+    """out[m, n] = epilogue(sum over k of x[m, k] * w[k, n] + bias[n]) + addend[m, n], sums in float32.
+
+    load_x       load_x(dst, row, k) fills the SBUF tile dst [rows, depth] with x[row : row + rows, k : k + depth];
+                 k is 0 and depth is K as long as K * tile_n elements fit in panel_bytes times tile_k
+    weight       [K, N], or [N, K] with transposed_weight; HBM; float32, bfloat16 or float16, as is x
+    store        store(src, row, col) takes the SBUF tile src [rows, columns], of weight's dtype, to the result in HBM
+    row_range    rows [first, last) of the result, col_range its columns: what this program computes
+    bias         [N], HBM, dtype of weight
+    load_addend  load_addend(dst, row, col) fills dst [rows, columns], of weight's dtype, with what is added at the end
+    epilogue     none, or a name in ACTIVATIONS
+    tile_m, tile_n, tile_k, panel_bytes   tile sizes: rows and contraction up to 128, columns up to one PSUM bank
+    """
+    plan = Plan(weight, row_range, col_range, transposed_weight, tile_m, tile_n, tile_k, panel_bytes)
+    result = Result(weight.dtype, bias, load_addend, store, epilogue)
+    blocks, panels = {}, {}
+    for turn in range(len(plan.steps) + 2):
+        if turn < len(plan.steps):
+            step = plan.steps[turn]
+            blocks[turn] = RowBlock(load_x, step, plan, weight.dtype)
+            if step.panel_key not in panels:
+                panels[step.panel_key] = (TurnedPanel if transposed_weight else Panel)(weight, step, plan)
+            result.load(step)
+        if 1 <= turn <= len(plan.steps):
+            blocks[turn - 1].turn()
+        if turn >= 2:
+            step = plan.steps[turn - 2]
+            multiply(blocks.pop(turn - 2), panels[step.panel_key], step, plan, result)
+
+
+class Step:
+    """One turn of the pipeline: rows and columns of the result and a range of the contraction, with their tiles."""
+
+    def __init__(self, rows, cols, depths, plan):
+        self.row, self.row_end = rows
+        self.col, self.col_end = cols
+        self.depth, self.depth_end = depths
+        self.row_tiles = ranges(*rows, plan.tile_m)
+        self.col_tiles = ranges(*cols, plan.tile_n)
+        self.k_sizes = [end - start for start, end in ranges(*depths, plan.tile_k)]
+        self.panel_key = (self.col, self.depth) if plan.kept else (self.col, self.depth, self.row)
+        self.is_first_depth = self.depth == 0
+        self.is_last_depth = self.depth_end == plan.depth
+        # the panel of w arrives while its first rows are multiplied
+        self.is_fresh = self.row == plan.row
+
+
+class Plan:
+    """Sizes of a product and its steps; `kept` tells that a panel of w is deep enough to be kept for all rows."""
+
+    def __init__(self, weight, row_range, col_range, transposed_weight, tile_m, tile_n, tile_k, panel_bytes):
+        self.depth = weight.shape[1] if transposed_weight else weight.shape[0]
+        self.tile_m, self.tile_n, self.tile_k = tile_m, tile_n, tile_k
+        self.transposed_weight = transposed_weight
+        self.row = row_range[0]
+        column_bytes = -(-self.depth // tile_k) * itemsize(weight.dtype)
+        self.kept = column_bytes * tile_n <= panel_bytes
+        if self.kept:
+            panel, row_block, depth_block = panel_bytes // column_bytes // tile_n * tile_n, tile_m, self.depth
+        else:
+            # two row tiles share each streamed block of w, four accumulators in all
+            panel, row_block = 2 * tile_n, 2 * tile_m
+            depth_block = max(1, DEEP_BLOCK_BYTES // (panel * itemsize(weight.dtype))) * tile_k
+        self.steps = [
+            Step(rows, cols, depths, self)
+            for cols in ranges(*col_range, panel)
+            for rows in ranges(*row_range, row_block)
+            for depths in ranges(0, self.depth, depth_block)
+        ]
+
+
+def multiply(block, panel, step, plan, result):
+    """Products of one step; results whose contraction ends here leave PSUM as soon as they are complete."""
+    if not plan.kept:
+        groups = [[(i, t) for i in range(len(step.row_tiles)) for t in range(len(step.col_tiles))]]
+    else:
+        width = FRESH_COLUMNS if step.is_fresh and not plan.transposed_weight else 1
+        groups = [[(0, t) for t in range(*tiles)] for tiles in ranges(0, len(step.col_tiles), width)]
+    panel.ready(0)
+    for group in groups:
+        accumulators = [result.accumulator(step, i, t) for i, t in group]
+        for _, t in group:
+            panel.ready(t)
+        panel.ready(group[-1][1] + 1)
+        for k, size in enumerate(step.k_sizes):
+            for accumulator, (i, t) in zip(accumulators, group):
+                nisa.nc_matmul(
+                    dst=accumulator,
+                    stationary=block.stationary(i, k, size),
+                    moving=panel.moving(k, size, t),
+                    accumulate=result.is_open(step, i, t),
+                )
+                result.open(step, i, t)
+        if step.is_last_depth:
+            for accumulator, (i, t) in zip(accumulators, group):
+                result.close(accumulator, step, i, t)
+
+
+class Result:
+    """What happens to sums on their way from PSUM to HBM: bias, epilogue, addend, cast, store.
+
+    VectorE adds along columns while it reads PSUM, ScalarE applies the function. With an addend, VectorE is kept for
+    that, and TensorE adds the bias: a product with a row of ones opens each sum.
+    """
+
+    def __init__(self, dtype, bias, load_addend, store, epilogue):
+        self.dtype = dtype
+        self.bias = bias
+        self.load_addend = load_addend
+        self.store = store
+        self.function = ACTIVATIONS.get(epilogue)
+        self.sums = {}
+        self.opened = set()
+        self.biases = {}
+        self.addends = {}
+        self.outs = {}
+        self.ones = None
+
+    def load(self, step):
+        """Bring in what the end of this step's sums needs."""
+        if self.bias is not None and step.col not in self.biases:
+            copies = 1 if self.load_addend else nl.tile_size.pmax
+            tile = nl.ndarray((copies, step.col_end - step.col), dtype=self.dtype, buffer=nl.sbuf)
+            row = self.bias[step.col : step.col_end].expand_dim(0).broadcast(0, copies)
+            nisa.dma_copy(dst=tile, src=row)
+            self.biases[step.col] = tile
+        if self.load_addend and step.is_last_depth:
+            for row, row_end in step.row_tiles:
+                tile = nl.ndarray((row_end - row, step.col_end - step.col), dtype=self.dtype, buffer=nl.sbuf)
+                self.load_addend(tile, row, step.col)
+                self.addends[row, step.col] = tile
+
+    def accumulator(self, step, i, t):
+        """The PSUM tile of row tile i and column tile t, opened with the bias where TensorE adds it."""
+        (row, row_end), (col, col_end) = step.row_tiles[i], step.col_tiles[t]
+        if step.is_first_depth:
+            self.sums[row, col] = nl.ndarray((row_end - row, col_end - col), dtype=nl.float32, buffer=nl.psum)
+            if self.bias is not None and self.load_addend:
+                self._open_with_bias(self.sums[row, col], step, t)
+                self.open(step, i, t)
+        return self.sums[row, col]
+
+    def _open_with_bias(self, accumulator, step, t):
+        if self.ones is None:
+            self.ones = nl.ndarray((1, nl.tile_size.pmax), dtype=self.dtype, buffer=nl.sbuf)
+            nisa.memset(dst=self.ones, value=1.0)
+        nisa.nc_matmul(
+            dst=accumulator,
+            stationary=self.ones[:, : accumulator.shape[0]],
+            moving=self._columns(self.biases[step.col], step, t),
+            accumulate=False,
+        )
+
+    def is_open(self, step, i, t):
+        """Whether a product was written into this sum already."""
+        return (step.row_tiles[i][0], step.col_tiles[t][0]) in self.opened
+
+    def open(self, step, i, t):
+        """Note that a product was written into this sum."""
+        self.opened.add((step.row_tiles[i][0], step.col_tiles[t][0]))
+
+    def close(self, sums, step, i, t):
+        """Finish the sums of one tile, and store them once enough columns are finished."""
+        row = step.row_tiles[i][0]
+        rows, columns = sums.shape
+        first, last = self._store_range(step, t)
+        left, right = step.col_tiles[first][0], step.col_tiles[last - 1][1]
+        if (row, left) not in self.outs:
+            self.outs[row, left] = nl.ndarray((rows, right - left), dtype=self.dtype, buffer=nl.sbuf)
+        out = self.outs[row, left]
+        col = step.col_tiles[t][0] - left
+        self._finish(out[:, col : col + columns], sums, step, row, t)
+        if t + 1 == last:
+            self.store(self.outs.pop((row, left)), row, left)
+
+    def _store_range(self, step, t):
+        """Column tiles [first, last) that are stored together with tile t."""
+        width = step.col_tiles[0][1] - step.col_tiles[0][0]
+        together = max(1, -(-STORE_BYTES // (width * itemsize(self.dtype))))
+        first = t // together * together
+        return first, min(len(step.col_tiles), first + together)
+
+    def _finish(self, out, sums, step, row, t):
+        bias = None if self.bias is None or self.load_addend else self._columns(self.biases[step.col], step, t)
+        addend = self._columns(self.addends[row, step.col], step, t) if self.load_addend else None
+        if self.function is None and bias is None and addend is None:
+            nisa.tensor_copy(dst=out, src=sums)
+        elif self.function is None:
+            nisa.tensor_tensor(dst=out, data1=sums, data2=bias[: out.shape[0]] if addend is None else addend, op=nl.add)
+        else:
+            self._activate(out, sums, bias, addend)
+
+    def _activate(self, out, sums, bias, addend):
+        if bias is not None:
+            biased = nl.ndarray(out.shape, dtype=nl.float32, buffer=nl.sbuf)
+            nisa.tensor_tensor(dst=biased, data1=sums, data2=bias[: out.shape[0]], op=nl.add)
+            sums = biased
+        if addend is None:
+            nisa.activation(dst=out, op=self.function, data=sums)
+            return
+        active = nl.ndarray(out.shape, dtype=nl.float32, buffer=nl.sbuf)
+        nisa.activation(dst=active, op=self.function, data=sums)
+        nisa.tensor_tensor(dst=out, data1=active, data2=addend, op=nl.add)
+
+    def _columns(self, tile, step, t):
+        col, col_end = step.col_tiles[t]
+        return tile[:, col - step.col : col_end - step.col]

@@ -1,0 +1,7 @@
+"""Matrix product with bias, activation and residual in one kernel, for Trainium."""
+
+from ..common.checks import Unsupported
+from . import layers
+from .ops import gemm
+
+__all__ = ["Unsupported", "gemm", "layers"]
