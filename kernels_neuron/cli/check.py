@@ -34,6 +34,7 @@ def run(
             print(f"{problem.kernel}  {problem.where}: {problem.text}")
         wrong = len({problem.kernel for problem in problems})
         total = len(manifest.select(kernels))
-        print(f"{total - wrong} of {total} kernels can be published" + (f", {len(problems)} problems" if wrong else ""))
+        count = f", {len(problems)} problem{'s' if len(problems) > 1 else ''}" if problems else ""
+        print(f"{total - wrong} of {total} kernels can be published{count}")
     if problems:
         raise typer.Exit(1)
