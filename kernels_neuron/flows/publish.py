@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kernels_neuron.errors import FileProblems
 from kernels_neuron.hub.serving import run_server
 from kernels_neuron.hub.upload import Plan, check_rights, connect, plan_upload, read_release, upload
-from kernels_neuron.manifest import Manifest
+from kernels_neuron.manifest import PACKAGED, Manifest
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -69,6 +69,8 @@ def publish(
 def _built(manifest: Manifest, names: list[str], step: Step) -> list[Path]:
     from kernels_neuron.builder import build, check
 
+    if manifest.path == PACKAGED:  # a wheel brings its kernels built and checked, in a folder that may be read-only
+        return [manifest.build_root / kernel.repo for kernel in manifest.select(names)]
     step(f"build {', '.join(names)}")
     built = build(manifest, names)
     step(f"check {', '.join(names)}")

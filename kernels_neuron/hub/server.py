@@ -113,7 +113,9 @@ def make_app(store: Store, *, policy: Policy | None = None) -> Starlette:
 async def _answer(request: Request, store: Store, policy: Policy) -> Response:
     caller: Token | None = None
     try:
-        caller = await run_in_threadpool(_caller, request.headers.get("authorization"), policy.tokens)
+        authorization = request.headers.get("authorization")
+        if authorization:
+            caller = await run_in_threadpool(_caller, authorization, policy.tokens)
         route, params = _route(request)
         if route.writes:
             _require_writer(caller)
@@ -147,9 +149,7 @@ def _route(request: Request) -> tuple[Route, dict[str, str]]:
     raise Denied(404, message)
 
 
-def _caller(authorization: str | None, tokens: Tokens) -> Token | None:
-    if not authorization:
-        return None
+def _caller(authorization: str, tokens: Tokens) -> Token:
     scheme, _, token = authorization.partition(" ")
     known = tokens.find(token.strip()) if scheme.lower() == "bearer" else None
     if known is None:
