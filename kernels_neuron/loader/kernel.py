@@ -63,6 +63,7 @@ class Kernels:
     """Finds the kernel of a name once, where the caller said: a folder, a repo, an organization or a loaded module."""
 
     def __init__(self, kernels: str | Mapping[str, Choice] | None, sources: Sources | None) -> None:
+        self.choice = kernels
         self._find = _finder(kernels, sources)
         chosen = kernels if isinstance(kernels, Mapping) else {}
         self.excluded = {name for name, choice in chosen.items() if choice is None}
@@ -75,6 +76,14 @@ class Kernels:
             module = None if name in self.excluded else self._find(name)
             self._found[name] = None if module is None else Kernel.of(name, module)
         return self._found[name]
+
+    def require_any(self) -> None:
+        """Refuse an organization that has none of the kernels this model could use: its name is wrong."""
+        if isinstance(self.choice, str) and self._found and not any(self._found.values()):
+            raise HubError(
+                f"{self.choice} has none of the kernels {', '.join(self._found)}",
+                hint=f"check the name and HF_ENDPOINT; repos are called {self.choice}/neuron-<kernel>",
+            )
 
 
 def _finder(kernels: str | Mapping[str, Choice] | None, sources: Sources | None) -> Callable[[str], ModuleType | None]:
@@ -105,18 +114,12 @@ def _organization(name: str) -> Callable[[str], ModuleType | None]:
             f"kernels takes the name of an organization, got {name!r}",
             hint='name a single repo in a dict: kernels={"layernorm": "org/neuron-layernorm@v1"}',
         )
-    missing: list[str] = []
 
     def find(kernel: str) -> ModuleType | None:
-        repo = f"{name}/neuron-{kernel.replace('_', '-')}"
         try:
-            return get_kernel(repo, version=API_VERSION)
-        except RepoMissing as error:
-            # an organization need not publish every kernel; one that publishes none is a wrong name
-            missing.append(kernel)
-            if len(missing) == len(KERNELS):
-                raise HubError(f"{name} has none of the kernels {', '.join(KERNELS)}", hint=error.hint) from error
-            return None
+            return get_kernel(f"{name}/neuron-{kernel.replace('_', '-')}", version=API_VERSION)
+        except RepoMissing:
+            return None  # an organization need not publish every kernel
 
     return find
 

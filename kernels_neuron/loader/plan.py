@@ -59,7 +59,7 @@ class Plan:
         self.swaps: list[tuple[nn.Module, Swap]] = []
         self.fused: list[tuple[nn.Module, Fused]] = []
         self.kept: list[tuple[nn.Module, Kept]] = []
-        self.reports: set[int] = set()
+        self.taken: set[int] = set()
 
     def decide(self, model: nn.Module) -> None:
         """Find a row and a kernel, or a reason, for every module that computes something."""
@@ -71,8 +71,9 @@ class Plan:
             if row := MLPS.get(qualified_name(type(site.module))):
                 self._decide_mlp(site, row, places)
         for site in sites:
-            if id(site.module) not in self.reports:
+            if id(site.module) not in self.taken:
                 self._decide_module(site)
+        self.kernels.require_any()
 
     def apply(self, model: nn.Module) -> None:
         """Put the records in place."""
@@ -98,12 +99,10 @@ class Plan:
             self._decide_attention(site)
         elif is_attention(site.module):
             self._keep(site, "attention", Refusal("class-not-listed", name))
-        elif name not in SILENT and next(site.module.children(), None) is None:
-            parent = listed_parent(site.module)
-            if parent is not None:
-                self._keep(site, parent.kind, Refusal("subclass-differs", name))
-            elif not isinstance(site.module, nn.ModuleList | nn.ModuleDict | nn.Sequential):
-                self._keep(site, "other", Refusal("class-not-listed", name))
+        elif parent := listed_parent(site.module):
+            self._keep(site, parent.kind, Refusal("subclass-differs", name))
+        elif name not in SILENT and _is_leaf(site.module):
+            self._keep(site, "other", Refusal("class-not-listed", name))
 
     def _decide_layer(self, site: _Site, row: LayerRow) -> None:
         found = self._layer(site, row.kernel, row.layer, row.parameters)
@@ -163,7 +162,7 @@ class Plan:
         swap.partner = whole
         self.fused.append((site.module, Fused(whole, row.first, row.activation, row.last)))
         self.state.inside[prefix + row.activation] = first_site.path
-        self.reports |= {id(first), id(activation)}
+        self.taken |= {id(first), id(activation)}
 
     def _kernel(self, name: str) -> Kernel | Refusal:
         if name in self.kernels.excluded:
@@ -204,6 +203,11 @@ class Plan:
 
 
 _LINEAR = "torch.nn.modules.linear.Linear"
+
+
+def _is_leaf(module: nn.Module) -> bool:
+    has_children = next(module.children(), None) is not None
+    return not has_children and not isinstance(module, nn.ModuleList | nn.ModuleDict | nn.Sequential)
 
 
 def _backward_of(layer: Any) -> bool:

@@ -195,7 +195,7 @@ def test_a_kernel_comes_over_http_and_every_way_to_fail_has_its_own_words(server
     publish(server, v1, "local", "v1")
     publish(server, v2, "local", "v2")
     name = "local/neuron-layernorm"
-    by_version, by_revision, no_version, no_variant, no_revision, no_repo, no_id, by_org, by_dict = ask(
+    by_version, by_revision, no_version, no_variant, no_revision, no_repo, no_id, by_org, no_org, by_dict = ask(
         tmp_path / "home",
         server.url,
         ["get_kernel", [name], {"version": 1}],
@@ -206,6 +206,7 @@ def test_a_kernel_comes_over_http_and_every_way_to_fail_has_its_own_words(server
         ["get_kernel", ["local/none"], {"version": 1}],
         ["get_kernel", ["a/b/c"], {"version": 1}],
         ["kernelize", [], {"kernels": "local"}],
+        ["kernelize", [], {"kernels": "nobody"}],
         ["kernelize", [], {"kernels": {"layernorm": f"{name}@v1"}}],
     )
     assert by_version == by_revision == {"name": Metadata.read(v1 / "build/torch-neuron").id}
@@ -215,6 +216,7 @@ def test_a_kernel_comes_over_http_and_every_way_to_fail_has_its_own_words(server
     assert "v1, v2" in no_revision["error"]
     assert no_repo["error"] == f"RepoMissing: there is no kernel repo local/none on {server.url}"
     assert no_id["error"].startswith("UsageError: 'a/b/c' is no repo id")
+    assert no_org["error"] == "HubError: nobody has none of the kernels layernorm, gemm"
     swapped = [["0", "swapped", "", 1], ["1", "kept", "no-kernel", None]]
     assert by_org["rows"] == by_dict["rows"] == swapped
 

@@ -539,3 +539,28 @@ def test_a_kernel_no_class_is_served_by_is_reported(make_vit, standins):
     model = kernelize(make_vit(), kernels={**standins, "rotary": standins["gemm"]})
     assert report(model).unused_kernels == ("rotary",)
     assert "rotary" in str(report(model))
+
+
+def test_a_weight_no_kernel_reads_is_left_alone(standins):
+    class Packed(nn.Linear):
+        def forward(self, x):
+            return x
+
+    packed = Packed(8, 8)
+    packed.weight = nn.Parameter(torch.zeros(8, 4, dtype=torch.uint8), requires_grad=False)
+    scaled = nn.Linear(8, 8)
+    scaled.weight = nn.Parameter(scaled.weight.to(torch.float8_e4m3fn), requires_grad=False)
+    parametrized = nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
+    model = kernelize(nn.Sequential(packed, scaled, parametrized).eval(), sources=standins)
+    found = rows(model)
+    assert [found[name].reason for name in "012"] == ["subclass-differs", "dtype", "subclass-differs"]
+    assert found["1"].detail == "weight is float8_e4m3fn"
+
+
+def test_a_swapped_model_compiles_without_a_graph_break(make_vit, standins):
+    model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 4)).eval()
+    x = torch.randn(2, 8)
+    with torch.no_grad():
+        before = model(x)
+        kernelize(model, sources=standins)
+        torch.testing.assert_close(torch.compile(model, backend="eager", fullgraph=True)(x), before)
