@@ -1,5 +1,8 @@
 """The publish flow on a scaffolded kernel: rights first, all checks before the first upload, and read back."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +88,20 @@ def test_one_bad_kernel_keeps_all_of_them_from_being_uploaded(manifest, server):
 def test_an_unknown_kernel_is_refused_before_anything_is_asked(manifest):
     with pytest.raises(UsageError, match="scaled_ad"):
         publish(["scaled_ad"], to="http://127.0.0.1:9", manifest=manifest)
+
+
+@pytest.mark.slow
+def test_upstream_loads_what_was_published(manifest, server, tmp_path):
+    send(manifest, server, ["scaled_add"])
+    code = """
+import torch
+from kernels import get_kernel
+kernel = get_kernel("org/neuron-scaled-add", version=1)
+x = torch.arange(6.0).reshape(2, 3)
+print(torch.equal(kernel.scaled_add(x, 2.0), 2 * x))
+"""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "KERNELS_"))}
+    environment = {**kept, "HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": server.url}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("True")
