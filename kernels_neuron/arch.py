@@ -68,6 +68,7 @@ class Arch:
     pe_min_cycles: int = 64  # [isa]
     fp32_passes: int = 2  # [trace] LOW and HIGH
     fp32_cycles_per_row: int = 2  # [trace] per pass, four in all as [isa] says
+    fp32_weights_hidden: bool = True  # [trace] a float32 weight load hides under the matmul before it
     act_table_load_ns: float = 1283.0  # [trace]; 1300 [read]
     throttle_window_ns: float = 4096 / 1.2  # [trace] 4096 cycles at 1.2 GHz
     throttle_threshold: float = 3 / 8  # [trace]
@@ -176,6 +177,7 @@ TRN1: Final = replace(
     gpsimd=EngineTiming(ghz=1.4, issue_ns=0, latency_ns=107, set_ns=12, wake_ns=23),  # [arch2]; assumed as trn2
     sync=EngineTiming(ghz=1.4, issue_ns=50, latency_ns=18, set_ns=12, wake_ns=16),  # assumed as trn2
     throttled=False,  # none documented
+    fp32_weights_hidden=False,  # assumed: PE-bound float32 kernels reach 0.76 to 0.86 of the four-cycle bound
     hardware_dge=False,  # [arch2]
     dma_engine_bytes_per_ns=18.0,  # [read] 32 KiB on one engine in 1.81 to 2.0 us
     dma_descriptor_ns=6.0,  # [read] 5 to 7

@@ -294,9 +294,7 @@ class _Replay:
         out.body_ns = max([*out.end, *(last for _, last in out.data.values())], default=0.0)
         for engine in QUEUES[:4]:
             out.busy[engine] = _union([(out.start[i], out.end[i]) for i in plan.queues[engine]])
-        served = sum(
-            lane.busy * len(engines) for lane, engines in zip(self.lanes, plan.lanes.engines, strict=True)
-        )
+        served = sum(lane.busy * len(engines) for lane, engines in zip(self.lanes, plan.lanes.engines, strict=True))
         out.busy["dma"] = served / plan.arch.dma_engines
         return out
 

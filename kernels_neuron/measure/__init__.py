@@ -1,0 +1,1 @@
+"""Verify and bench, as functions from cases to rows."""

@@ -1,0 +1,126 @@
+"""bench: how long a built kernel takes by the model, next to its bound and to the unfused PyTorch ops.
+
+The times come from the very run that is compared with the reference; a case that misses it has no times.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from kernels_neuron.arch import chip
+
+from .cases import Task
+from .executors import run_all
+from .verify import Outcome, explain, run_case
+
+
+@dataclass(frozen=True)
+class BenchRow:
+    """One case timed. Times in microseconds are modelled, except measured_us; None where there is no number.
+
+    body_us            all kernels of the call and the torch ops around them, launches apart
+    estimated_us       body and its launches; low and high over the throttle phases
+    bound_us           useful flops at peak, each tensor's bytes once
+    speedup            baseline_us / body_us, bodies only
+    tensor_peak_share  useful flops / body_us / peak of the dtype
+    dma_bound_share    time for each tensor's bytes once / body_us
+    """
+
+    kernel: str
+    workload: str
+    dtype: str
+    arch: str
+    lnc: int
+    ok: bool
+    body_us: float | None = None
+    launch_us: float | None = None
+    estimated_us: float | None = None
+    estimated_low_us: float | None = None
+    estimated_high_us: float | None = None
+    measured_us: float | None = None
+    bound_us: float | None = None
+    baseline_us: float | None = None
+    baseline_launches: int | None = None
+    speedup: float | None = None
+    speedup_with_launch: float | None = None
+    tensor_peak_share: float | None = None
+    dma_bound_share: float | None = None
+    instructions: int = 0
+    problem: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        """What names the row."""
+        return self.kernel, self.workload, self.dtype, self.arch, self.lnc
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as `bench --json` prints it."""
+        return {key: value for key, value in vars(self).items() if key != "problem"}
+
+
+def bench(
+    tasks: Sequence[Task],
+    *,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    on_row: Callable[[BenchRow], None] | None = None,
+) -> list[BenchRow]:
+    """A row per task, in their order. `workers`, `executor` and `on_row` as in executors.run_all."""
+    return run_all(bench_row, tasks, workers=workers, executor=executor, on_row=on_row)
+
+
+def bench_row(task: Task) -> BenchRow:
+    """Run one task, compare, and price the run."""
+    from kernels_neuron.cost.baseline import OpRecorder
+
+    case = task.case
+    recorder = OpRecorder(case.dtype)
+    outcome = run_case(task, recorder)
+    name = {"kernel": case.kernel, "workload": case.workload, "dtype": case.dtype, "arch": task.arch, "lnc": task.lnc}
+    if not outcome.ok:
+        return BenchRow(**name, ok=False, instructions=outcome.instructions, problem=explain(outcome))
+    return BenchRow(**name, ok=True, instructions=outcome.instructions, **_times(task, outcome, recorder.ops))
+
+
+def _times(task: Task, outcome: Outcome, around: list[Any]) -> dict[str, Any]:
+    """The numbers of a row. `around` are the torch ops that ran besides the kernels."""
+    from kernels_neuron.cost.baseline import baseline, price
+    from kernels_neuron.cost.bound import peak_tflops, roofline
+    from kernels_neuron.cost.profile import profile_run
+
+    case, arch = task.case, chip(task.arch)
+    profiles = [profile_run(run) for run in outcome.runs]
+    extra = price(around, case.dtype, arch, task.lnc)
+    body, low, high = (
+        extra.us + sum(getattr(each, field) for each in profiles) for field in ("body_us", "low_us", "high_us")
+    )
+    launch = arch.launch_us * (len(profiles) + extra.launches)
+    bound = roofline(case.flops, _bytes_once(outcome), case.dtype, arch, task.lnc)
+    unfused = baseline(outcome.reference, outcome.inputs, case.args, case.dtype, arch, task.lnc)
+    return {
+        "body_us": body,
+        "launch_us": launch,
+        "estimated_us": body + launch,
+        "estimated_low_us": low + launch,
+        "estimated_high_us": high + launch,
+        "bound_us": bound.us,
+        "baseline_us": unfused.us,
+        "baseline_launches": unfused.launches,
+        "speedup": unfused.us / body,
+        "speedup_with_launch": (unfused.us + unfused.launches * arch.launch_us) / (body + launch),
+        "tensor_peak_share": case.flops / (body * 1e6) / peak_tflops(arch, case.dtype, task.lnc),
+        "dma_bound_share": bound.memory_us / body,
+    }
+
+
+def _bytes_once(outcome: Outcome) -> int:
+    """Bytes of the distinct elements of all inputs, and of the output."""
+    total = outcome.output_bytes
+    for tensor in outcome.inputs.values():
+        if tensor is not None:
+            count = 1
+            for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+                count *= size if stride else 1
+            total += count * tensor.element_size()
+    return total
