@@ -22,9 +22,16 @@ def provenance(manifest: Manifest) -> dict[str, Any] | None:
     if commit is None or changed is None or untracked is None:
         return None
     return {
-        "kernel-builder": {"version": f"kernels-neuron {metadata.version('kernels-neuron')}"},
+        "kernel-builder": {"version": f"kernels-neuron {_own_version()}"},
         "kernel": {"commit": commit.strip(), "dirty": bool(changed.strip() or untracked.strip())},
     }
+
+
+def _own_version() -> str:
+    try:
+        return metadata.version("kernels-neuron")
+    except metadata.PackageNotFoundError:  # a source tree that was never installed
+        return "0+unknown"
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

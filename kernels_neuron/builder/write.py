@@ -5,10 +5,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels_neuron.errors import FileProblems
+from kernels_neuron.artifact import METADATA, Metadata
+from kernels_neuron.errors import ArtifactError, FileProblems
 from kernels_neuron.manifest import Kernel, Manifest
 from kernels_neuron.spec import Spec
 
@@ -39,10 +40,11 @@ def build(manifest: Manifest, names: Iterable[str] | None = None, out: Path | No
     """
     plans = plan_all(manifest, names)
     out = (out or manifest.build_root).absolute()
-    out.mkdir(parents=True, exist_ok=True)
-    with _only_writer(out):
-        for planned in plans:
-            _write(planned, out / planned.kernel.repo)
+    if not all(_is_up_to_date(planned, out / planned.kernel.repo) for planned in plans):
+        out.mkdir(parents=True, exist_ok=True)
+        with _only_writer(out):
+            for planned in plans:
+                _write(planned, out / planned.kernel.repo)
     return [
         Built(
             name=planned.kernel.name,
@@ -91,8 +93,30 @@ def same_files(root: Path, files: dict[str, bytes]) -> bool:
     return found == set(files) and all((root / path).read_bytes() == data for path, data in files.items())
 
 
-def _write(planned: Plan, root: Path) -> None:
+def _is_up_to_date(planned: Plan, root: Path) -> bool:
+    """Whether `root` is what would be written.
+
+    Where this tree is under no version control (an installed package, whose artifacts were built with it), what is
+    there may know the commit its same bytes came from, and stays.
+    """
     if same_files(root, planned.files):
+        return True
+    unknown_origin = all(metadata.provenance is None for metadata in planned.metadata.values())
+    if not unknown_origin or not root.is_dir():
+        return False
+    told = ["README.md", *(f"build/{variant}/{METADATA}" for variant in planned.metadata)]
+    if not all((root / path).is_file() for path in told):
+        return False
+    try:
+        found = {variant: Metadata.read(root / "build" / variant) for variant in planned.metadata}
+    except ArtifactError:
+        return False
+    same_metadata = all(replace(found[name], provenance=None) == wanted for name, wanted in planned.metadata.items())
+    return same_metadata and same_files(root, planned.files | {path: (root / path).read_bytes() for path in told})
+
+
+def _write(planned: Plan, root: Path) -> None:
+    if _is_up_to_date(planned, root):
         return
     fresh = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=root.parent))
     try:

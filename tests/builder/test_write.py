@@ -261,3 +261,17 @@ def test_a_project_ignored_by_the_repository_around_it_has_no_provenance(committ
     shutil.copytree(committed.sources, inside / "nki_src")
     (built,) = build(Manifest.read(inside / "kernel.toml"))
     assert Metadata.read(built.variants["torch-neuron"]).provenance is None
+
+
+def test_an_installed_artifact_keeps_the_commit_it_was_built_from(committed, tmp_path_factory):
+    (built,) = build(committed)
+    installed = tmp_path_factory.mktemp("installed")
+    shutil.copy(committed.path, installed)
+    shutil.copytree(committed.sources, installed / "nki_src")
+    shutil.copytree(built.root, installed / "build" / built.hub_name)
+    (again,) = build(Manifest.read(installed / "kernel.toml"))
+    assert tree(again.root) == tree(built.root)
+    assert sorted(path.name for path in (installed / "build").iterdir()) == ["neuron-halve"]
+    (again.root / "build" / "torch-cpu" / "_limits.py").write_text("DTYPES = ()\n")
+    build(Manifest.read(installed / "kernel.toml"))
+    assert Metadata.read(again.variants["torch-cpu"]).provenance is None
