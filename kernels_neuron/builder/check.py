@@ -76,6 +76,7 @@ def _tree(kernel: Kernel, root: Path) -> Iterator[str]:
 
 def _card(kernel: Kernel, root: Path) -> Iterator[str]:
     """README.md with the front matter the Hub reads."""
+    import yaml  # type: ignore[import-untyped]  # comes with huggingface_hub, which reads cards with it
     from huggingface_hub.repocard import RepoCard
 
     path = root / "README.md"
@@ -84,8 +85,8 @@ def _card(kernel: Kernel, root: Path) -> Iterator[str]:
         return
     try:
         data = RepoCard(path.read_text("utf-8"), ignore_metadata_errors=False).data.to_dict()
-    except ValueError as error:  # yaml errors are ValueErrors in this class
-        yield f"README.md: its front matter cannot be read: {error}"
+    except (ValueError, yaml.YAMLError) as error:
+        yield f"README.md: its front matter cannot be read: {' '.join(str(error).split())}"
         return
     for key, expected in (("license", kernel.license), ("library_name", "kernels")):
         if data.get(key) != expected:

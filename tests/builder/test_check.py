@@ -55,6 +55,10 @@ def damage_front_matter(root):
     (root / "README.md").write_text("---\nlicense: mit\n---\n")
 
 
+def damage_yaml(root):
+    (root / "README.md").write_text("---\nlicense: [\n---\n")
+
+
 def damage_link(root):
     (root / "build/torch-cpu/more.py").symlink_to(root / "README.md")
 
@@ -120,6 +124,7 @@ def damage_benchmark(root):
             damage_bytecode,
             ["build/torch-cpu/__pycache__: is bytecode", "build/torch-cpu/__pycache__/x.pyc: is bytecode"],
         ),
+        (damage_yaml, ["README.md: its front matter cannot be read: "]),
         (damage_variant, ["build/torch-cuda: is no variant that kernel.toml names (torch-neuron, torch-cpu)"]),
         (damage_extra, ["notes.txt: unknown entry of a kernel repo 'notes.txt'"]),
         (

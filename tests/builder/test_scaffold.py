@@ -1,3 +1,5 @@
+import importlib.util
+import sys
 import tomllib
 
 import pytest
@@ -71,12 +73,12 @@ def test_the_scaffold_verifies(project, monkeypatch, dtype, lnc):
     (built,) = build(project)
     kernel = import_variant(built.variants["torch-neuron"]).halve
     reference = import_variant(built.variants["torch-cpu"]).halve
-    module = __import__("sys").modules[f"{reference.__module__.rpartition('.')[0]}.reference"]
+    truth = sys.modules[f"{reference.__module__.rpartition('.')[0]}.reference"].halve
     for case in Spec.read(project.kernels["halve"].folder).cases(dtype, "test"):
         inputs = case.make_inputs()
         with using(arch="trn2") as runs:
             out = case.call(kernel, inputs)
-        held = case.compare(module.halve, inputs, out)
+        held = case.compare(truth, inputs, out)
         assert held.ok, (str(case), held)
         assert sum(run.instructions for run in runs) > 0
         assert runs[0].lnc == lnc
@@ -92,3 +94,15 @@ def test_the_scaffold_has_gradients_and_passes_opcheck(project):
     module.halve(x.T, 0.5).sum().backward()
     assert x.grad.eq(0.5).all()
     torch.library.opcheck(getattr(torch.ops, module.__name__).halve, (torch.randn(5, 3), 0.5))
+
+
+def test_the_benchmark_of_the_scaffold_runs_and_agrees_with_pytorch(project):
+    (built,) = build(project)
+    spec = importlib.util.spec_from_file_location("scaffold_benchmark", built.root / "benchmarks" / "benchmark.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    benchmark = module.HalveBenchmark()
+    benchmark.kernel, benchmark.device = import_variant(built.variants["torch-cpu"]), "cpu"
+    benchmark.setup_large()
+    benchmark.benchmark_large()
+    torch.testing.assert_close(benchmark.out, benchmark.verify_large())
