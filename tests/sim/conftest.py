@@ -108,7 +108,7 @@ def close():
 
 @pytest.fixture
 def hostile(rng):
-    """hostile(shape, dtype): random values with NaN, infinities, zeros of both signs and large magnitudes among them."""
+    """hostile(shape, dtype): random values with NaN, infinities, signed zeros and large magnitudes among them."""
 
     def make(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
         if dtype.startswith(("int", "uint")):

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+
+from kernels_neuron.sim.isa.enums import dge_mode, engine
+
+
+@pytest.mark.parametrize("dst", ["float32", "bfloat16", "int32", "int8"])
+@pytest.mark.parametrize("src", ["float32", "bfloat16", "int32"])
+def test_dma_copy_matches_numpy(machine, hostile, close, src, dst):
+    bench = machine()
+    data, out = bench.tile(hostile((130, 9), src), src, "shared_hbm"), bench.empty((65, 18), dst)
+    bench.issue("dma_copy", out, data)
+    close(out, data.array().astype(np.float64).reshape(65, 18))
+
+
+def test_dma_copy_of_one_dtype_keeps_every_bit(machine, rng):
+    bench = machine()
+    bits = rng.integers(0, 2**32, (64, 8), dtype=np.uint32)
+    out = bench.empty((64, 8), buffer="shared_hbm")
+    bench.issue("dma_copy", out, bench.tile(bits.view(np.float32)))
+    np.testing.assert_array_equal(out.array().view(np.uint32), bits)
+
+
+def test_dma_copy_reads_any_strides_and_any_partitions(machine, rng):
+    bench = machine()
+    data = bench.tile(rng.standard_normal((6, 40)).astype(np.float32), buffer="shared_hbm")
+    tile = bench.empty((128, 6))
+    bench.issue("dma_copy", tile[13:53], data.permute((1, 0)))
+    np.testing.assert_array_equal(tile.array()[13:53], data.array().T)
+
+
+def test_dma_copy_price(machine):
+    bench = machine()
+    tile, data = bench.empty((128, 64)), bench.tile(np.ones((128, 64)), buffer="shared_hbm")
+    (load,) = bench.issue("dma_copy", tile, data)
+    assert load.engine == "sync"
+    assert load.price.issue_ns == pytest.approx(477 + 0.37 * 128 + 47)
+    transfer = load.price.transfer
+    assert (transfer.direction, transfer.descriptors, transfer.descriptor_bytes) == ("load", 128, 256)
+    (store,) = bench.issue("dma_copy", data, tile)
+    assert store.engine == "scalar" and store.price.transfer.direction == "store"
+    (cast,) = bench.issue("dma_copy", bench.empty((128, 64), "bfloat16"), data)
+    assert cast.engine == "gpsimd" and cast.price.transfer.dge == "sw"
+    assert cast.price.transfer.descriptor_bytes == 256
+    (asked,) = bench.issue("dma_copy", tile, data, dge_mode=dge_mode.hwdge, engine=engine.scalar)
+    assert asked.engine == "scalar"
+    (none,) = bench.issue("dma_copy", tile, data, dge_mode=dge_mode.none)
+    assert none.price.issue_ns == 0.0
+
+
+@pytest.mark.parametrize(
+    ("shape", "order"), [((16, 64), (1, 0)), ((2, 8, 128), (2, 1, 0)), ((4, 3, 8, 32), (3, 1, 2, 0))]
+)
+def test_dma_transpose_matches_numpy(machine, rng, shape, order):
+    bench = machine()
+    data = bench.tile(rng.integers(-999, 999, shape).astype(np.int16), buffer="shared_hbm")
+    out = bench.empty(tuple(shape[axis] for axis in order), "int16")
+    bench.issue("dma_transpose", out, data)
+    np.testing.assert_array_equal(out.array(), data.array().transpose(order))
+
+
+def test_dma_transpose_price(machine):
+    bench = machine()
+    for buffer, rate in (("shared_hbm", 0.9), ("sbuf", 0.5)):
+        data = bench.tile(np.ones((16, 64)), "bfloat16", buffer)
+        (record,) = bench.issue("dma_transpose", bench.empty((64, 16), "bfloat16"), data)
+        transfer = record.price.transfer
+        assert transfer.rate == rate
+        assert (transfer.descriptors, transfer.descriptor_bytes) == (16, 128)
