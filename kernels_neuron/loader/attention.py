@@ -85,8 +85,7 @@ def _forward(
     swap = module.__dict__.get(RECORD)
     if not isinstance(swap, Swap):
         return former_attention(module, query, key, value, attention_mask, **kwargs)
-    refusal = None if swap.bypass else _refuse_call(module, query, key, attention_mask, kwargs)
-    return swap.call(module, query, key, value, attention_mask, refusal=refusal, **kwargs)
+    return swap.call(module, query, key, value, attention_mask, **kwargs)
 
 
 def former_attention(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -117,9 +116,9 @@ def attention_flops(module: nn.Module, args: tuple, out: tuple) -> int:
     return 4 * query.numel() * key.shape[2]
 
 
-def _refuse_call(
-    module: nn.Module, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, kwargs: dict[str, Any]
-) -> Refusal | None:
+def refuse_call(module: nn.Module, *args: Any, **kwargs: Any) -> Refusal | None:
+    """Why a call of the interface asks for what the kernel does not compute, or None."""
+    query, key, _, mask = args
     config = getattr(module, "config", None)
     if kwargs.get("output_attentions") or getattr(config, "output_attentions", False):
         return Refusal("mode", "output_attentions=True asks for the attention weights, which the kernel never forms")

@@ -63,10 +63,11 @@ class CheckReport:
         return "\n".join(lines)
 
 
-def check_model(model: nn.Module, inputs: Any) -> CheckReport:
+def check_model(model: nn.Module, inputs: Any, *, original: nn.Module | None = None) -> CheckReport:
     """Run a kernelized model and a float32 copy of its original on `inputs`, and compare every swapped module.
 
-    inputs   a tensor, a tuple of positional or a dict of keyword arguments of model.forward
+    inputs     a tensor, a tuple of positional or a dict of keyword arguments of model.forward
+    original   the model before its weights were rounded to a narrower dtype; None takes the weights as they are
     Leaves the call counts of report() as they were; the errors found appear there. Runs without gradients.
     """
     swaps = _swaps(model)
@@ -78,7 +79,7 @@ def check_model(model: nn.Module, inputs: Any) -> CheckReport:
         raise UsageError("check needs a model in eval mode: kernels do not run in training", hint="call model.eval()")
     args, kwargs = _arguments(inputs)
     with torch.no_grad(), _undisturbed(swaps):
-        expected, expected_out = _run_original(model, args, kwargs)
+        expected, expected_out = _run_original(model, original, args, kwargs)
         found, out = _run_kernels(model, swaps, args, kwargs, expected)
     modules = tuple(_worst(path, kind, errors) for (path, kind), errors in found.items())
     for error in modules:
@@ -124,10 +125,12 @@ def _undisturbed(swaps: list[tuple[nn.Module, Swap]]) -> Iterator[None]:
 
 
 def _run_original(
-    model: nn.Module, args: tuple, kwargs: dict[str, Any]
+    model: nn.Module, weights: nn.Module | None, args: tuple, kwargs: dict[str, Any]
 ) -> tuple[dict[str, list[torch.Tensor]], torch.Tensor]:
     """The original model in float32: the output of each swapped module, per call, and the model's own."""
     original = copy.deepcopy(model).float()
+    if weights is not None:
+        original.load_state_dict(weights.state_dict())
     outputs: dict[str, list[torch.Tensor]] = {}
 
     def store(swap: Swap, module: nn.Module, args: tuple, kwargs: dict, out: Any) -> None:

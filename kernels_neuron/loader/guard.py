@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MethodType
@@ -13,7 +14,7 @@ from torch import nn
 from kernels_neuron.errors import SwapError
 
 from .kernel import Kernel
-from .table import Refusal
+from .table import Refusal, serve_any
 
 RECORD = "_kernels_neuron"
 
@@ -44,6 +45,7 @@ class Service:
     original       (module, *args) -> output, as the class computes it
     flops          (module, args, output) -> useful operations of a call
     has_backward   whether gradients pass through the kernel
+    refuse         (module, *args) -> why this call is none for the kernel, or None
     """
 
     kernel: Kernel
@@ -51,6 +53,7 @@ class Service:
     original: Callable[..., Any]
     flops: Callable[..., int]
     has_backward: bool
+    refuse: Callable[..., Refusal | None] = serve_any
 
 
 class Swap(Record):
@@ -95,14 +98,14 @@ class Swap(Record):
             return Refusal("mode", 'kernelized with mode="inference"')
         return None
 
-    def call(self, module: nn.Module, *args: Any, refusal: Refusal | None = None, **kwargs: Any) -> Any:
+    def call(self, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """Run the kernel, or the original where the kernel refuses; count it."""
         self.calls += 1
         if self.bypass:
             out = self.service.original(module, *args, **kwargs)
             self._observe(module, args, kwargs, out)
             return out
-        refusal = refusal or self.refusal(module) or _autocast_refusal(args)
+        refusal = self.refusal(module) or _autocast_refusal(args) or self.service.refuse(module, *args, **kwargs)
         cause: Exception | None = None
         if refusal is None:
             try:
@@ -198,8 +201,13 @@ def _describe(refusal: Refusal, args: tuple) -> str:
 def _forward_for(cls: type) -> Callable[..., Any]:
     """The forward that a swapped module of `cls` gets; it keeps the signature that tools inspect."""
 
+    names = list(inspect.signature(cls.forward).parameters)[1:]  # type: ignore[attr-defined]
+
     @functools.wraps(cls.forward)  # type: ignore[attr-defined]
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        # by position, since a layer may call the argument by another name than the class it serves
+        while kwargs and len(args) < len(names) and names[len(args)] in kwargs:
+            args += (kwargs.pop(names[len(args)]),)
         return self.__dict__[RECORD].call(self, *args, **kwargs)
 
     forward.is_kernels_neuron = True  # type: ignore[attr-defined]

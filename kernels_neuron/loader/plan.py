@@ -8,7 +8,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from .attention import attach_attention, attention_flops, former_attention, kernel_attention, refuse_attention
+from .attention import (
+    attach_attention,
+    attention_flops,
+    former_attention,
+    kernel_attention,
+    refuse_attention,
+    refuse_call,
+)
 from .guard import RECORD, Fused, Kept, Record, Service, Swap, attach, foreign_forward
 from .kernel import Kernel, Kernels, layer_of
 from .table import (
@@ -114,7 +121,9 @@ class Plan:
         kernel, layer = found
         flops = functools.partial(_layer_flops, row.flops)
         original = type(site.module).forward
-        self._swap(site, row.kind, Service(kernel, layer.forward, original, flops, _backward_of(layer)))
+        self._swap(
+            site, row.kind, Service(kernel, layer.forward, original, flops, _backward_of(layer), row.refuse_call)
+        )
 
     def _decide_attention(self, site: _Site) -> None:
         refusal = self._hooks(site) or refuse_attention(site.module)
@@ -131,7 +140,9 @@ class Plan:
             return
         assert isinstance(kernel, Kernel)
         call = functools.partial(kernel_attention, forward)
-        self._swap(site, "attention", Service(kernel, call, former_attention, attention_flops, has_backward))
+        self._swap(
+            site, "attention", Service(kernel, call, former_attention, attention_flops, has_backward, refuse_call)
+        )
 
     def _decide_mlp(self, site: _Site, row: MlpRow, places: dict[int, int]) -> None:
         first, activation = getattr(site.module, row.first), getattr(site.module, row.activation)

@@ -5,6 +5,7 @@ A subclass may compute something else under the same name, so it is never served
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,6 +21,11 @@ class Refusal:
     detail: str = ""
 
 
+def serve_any(module: nn.Module, *args: Any, **kwargs: Any) -> Refusal | None:
+    """Leave every refusal of a call to the kernel."""
+    return None
+
+
 @dataclass(frozen=True)
 class LayerRow:
     """One class whose forward a kernel's layer replaces.
@@ -29,6 +35,7 @@ class LayerRow:
     parameters  of the layer's forward, self left out
     refuse      what this row does not serve of the class, seen from the module alone
     flops       useful operations of one call, from the module, its input and its output
+    refuse_call what the class takes and the layer does not, seen from the arguments
     """
 
     kind: str
@@ -37,6 +44,7 @@ class LayerRow:
     parameters: tuple[str, ...]
     refuse: Callable[[nn.Module], Refusal | None]
     flops: Callable[[nn.Module, torch.Tensor, torch.Tensor], int]
+    refuse_call: Callable[..., Refusal | None] = serve_any
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,10 @@ def _refuse_convolution(module: nn.Module) -> Refusal | None:
     return _dtype_refusal(module)
 
 
+def _refuse_one_image(module: nn.Module, x: torch.Tensor) -> Refusal | None:
+    return None if x.dim() == 4 else Refusal("shape", "an image without a batch axis")
+
+
 def _no_flops(module: nn.Module, x: torch.Tensor, out: torch.Tensor) -> int:
     return 0
 
@@ -100,7 +112,13 @@ LAYERS = {
     ),
     "torch.nn.modules.linear.Linear": LayerRow("linear", "gemm", "Linear", ("input",), _dtype_refusal, linear_flops),
     "torch.nn.modules.conv.Conv2d": LayerRow(
-        "patch-embedding", "patch_embed", "PatchEmbedding", ("pixel_values",), _refuse_convolution, convolution_flops
+        "patch-embedding",
+        "patch_embed",
+        "PatchEmbedding",
+        ("pixel_values",),
+        _refuse_convolution,
+        convolution_flops,
+        _refuse_one_image,
     ),
 }
 

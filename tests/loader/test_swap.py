@@ -557,6 +557,28 @@ def test_a_weight_no_kernel_reads_is_left_alone(standins):
     assert found["1"].detail == "weight is float8_e4m3fn"
 
 
+def test_an_image_without_a_batch_axis_runs_on_the_convolution(standins):
+    model = nn.Sequential(nn.Conv2d(3, 8, 4, 4)).eval()
+    x = torch.randn(3, 8, 8)
+    with torch.no_grad():
+        before = model(x)
+        assert torch.equal(kernelize(model, sources=standins)(x), before)
+    assert rows(model)["0"].fallbacks == {"shape": 1}
+
+
+def test_arguments_may_be_given_by_the_name_the_class_has_for_them(make_vit, images, standins):
+    model = make_vit()
+    conv, mlp = model.vit.embeddings.patch_embeddings.projection, model.vit.layers[0].mlp
+    x = torch.randn(2, 32)
+    with torch.no_grad():
+        before = conv(input=images), mlp(hidden_states=x)
+        kernelize(model, sources=standins)
+        torch.testing.assert_close((conv(input=images), mlp(hidden_states=x)), before)
+        with pytest.raises(TypeError, match="pixel_values"):
+            conv(pixel_values=images)
+    assert standins.count("patch") == standins.count("linear-gelu") == 1
+
+
 def test_a_swapped_model_compiles_without_a_graph_break(make_vit, standins):
     model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 4)).eval()
     x = torch.randn(2, 8)
