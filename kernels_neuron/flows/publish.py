@@ -20,12 +20,12 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel's way to its repo. `commit` is None in a dry run, where nothing was written."""
+    """One kernel's way to its repo. `commit` is None in a dry run, `url` where the target was a folder."""
 
     kernel: str
     plan: Plan
     commit: str | None
-    url: str
+    url: str | None
 
 
 def publish(
@@ -62,7 +62,8 @@ def publish(
             else:
                 done = upload(api, release, owner, private=private, step=_prefixed(step, kernel.name))
                 plan, commit = done.plan, done.commit
-            rows.append(Row(kernel.name, plan, commit, f"{api.endpoint}/kernels/{plan.repo_id}"))
+            url = f"{api.endpoint}/kernels/{plan.repo_id}" if _is_url(to) else None
+            rows.append(Row(kernel.name, plan, commit, url))
     return rows
 
 
@@ -83,7 +84,7 @@ def _built(manifest: Manifest, names: list[str], step: Step) -> list[Path]:
 
 @contextmanager
 def _target(to: str | Path, token: str | None, dry_run: bool) -> Iterator["HfApi"]:
-    if "://" in str(to):
+    if _is_url(to):
         yield connect(str(to), token)
         return
     with tempfile.TemporaryDirectory() as empty:
@@ -91,6 +92,10 @@ def _target(to: str | Path, token: str | None, dry_run: bool) -> Iterator["HfApi
         root = Path(empty) if dry_run and not (Path(to) / "format").exists() else Path(to)
         with run_server(root) as server:
             yield connect(server.url, server.token)
+
+
+def _is_url(to: str | Path) -> bool:
+    return "://" in str(to)
 
 
 def _prefixed(step: Step, name: str) -> Step:
