@@ -62,7 +62,8 @@ def classify(question: Question, tell: Callable[[int, int], None] = lambda done,
     dtype = getattr(torch, question.dtype)
     pixels = torch.from_numpy(preprocess(load_digits().test))
     with torch.no_grad():
-        expected = load_model()(pixels).logits
+        plain = load_model()
+        expected = plain(pixels).logits
         model = kernelize(load_model().to(dtype), kernels=dict(question.kernels), mode="inference")
         logits, instructions = [], 0
         for images in pixels.to(dtype).split(question.batch):
@@ -72,9 +73,9 @@ def classify(question: Question, tell: Callable[[int, int], None] = lambda done,
             tell(sum(map(len, logits)), len(pixels))
         after = torch.cat(logits)
         first = pixels[: question.batch].to(dtype)
+        check_model(model, first, original=plain)
+        counted = report(model)
         times = layer_times(model, load_model().to(dtype), first, question.arch)
-        check_model(model, first)
-    counted = report(model)
     return Answer(
         before=expected.argmax(-1).tolist(),
         after=after.argmax(-1).tolist(),

@@ -23,7 +23,7 @@ from .report_html import render
 
 OWNER = "demo"
 ARCH = "trn2"
-BATCH = 60  # images in one call of the model
+BATCH = 120  # images in one call of the model
 
 # settings of Hub tools that the consumer must not inherit: another machine would not have them
 HUB_SETTINGS = ("HF_", "HUGGING_FACE_", "KERNELS_CACHE", "LOCAL_KERNELS", "USE_HUB_KERNELS")

@@ -13,6 +13,10 @@ DTYPES = ("float32", "bfloat16")
 SPEEDUP_DTYPE = "bfloat16"
 SAMPLES = 24
 
+# field of a module in report.json -> field of the loader's report: the error that has added up to this module, against
+# the unswapped model in float32, and what its own kernel adds to the same input
+ERRORS = {"rel_l2": "model_rel_l2", "own_rel_l2": "rel_l2"}
+
 # what the demo has to reach; relative L2 is against the unswapped model in float32
 LEAST_ACCURACY = 0.96
 LEAST_FLOP_SHARE = 0.90
@@ -70,7 +74,9 @@ def problems_in(report: Mapping[str, Any]) -> list[str]:
 
 def _layer_problems(module: Mapping[str, Any]) -> list[str]:
     problems = []
-    for dtype in DTYPES if module["outcome"] == "swapped" else ():
+    # an activation inside a product is checked with the product
+    own_output = module["outcome"] == "swapped" and module["kind"] != "activation"
+    for dtype in DTYPES if own_output else ():
         error = module["rel_l2"].get(dtype)
         if error is None:
             problems.append(f"{dtype}: {module['path']} was not checked")
@@ -98,7 +104,10 @@ def _module_rows(answers: Mapping[str, Answer]) -> list[dict[str, Any]]:
     rows = []
     for same in zip(*(answer.modules for answer in answers.values()), strict=True):
         first = same[0]
-        checked = {dtype: row["rel_l2"] for dtype, row in zip(answers, same, strict=True) if row["rel_l2"] is not None}
+        errors = {
+            name: {dtype: row[source] for dtype, row in zip(answers, same, strict=True) if row[source] is not None}
+            for name, source in ERRORS.items()
+        }
         rows.append(
             {
                 "path": first["path"],
@@ -110,7 +119,7 @@ def _module_rows(answers: Mapping[str, Answer]) -> list[dict[str, Any]]:
                 "kernel_digest": first["kernel_digest"],
                 "calls": sum(row["calls"] for row in same),
                 "fallbacks": sum(sum(row["fallbacks"].values()) for row in same),
-                "rel_l2": checked,
+                **errors,
             }
         )
     return rows

@@ -20,12 +20,12 @@ PROMISED |= {"instructions", "modules", "speedups"}
 
 def module_row(path, kind, outcome, **values):
     row = {"path": path, "kind": kind, "outcome": outcome, "reason": "", "kernel": "layernorm", "kernel_id": "_id"}
-    return row | {"kernel_digest": "ab12", "calls": 6, "fallbacks": {}, "rel_l2": None} | values
+    return row | {"kernel_digest": "ab12", "calls": 6, "fallbacks": {}, "rel_l2": None, "model_rel_l2": None} | values
 
 
 def module_rows(rel_l2):
     return [
-        module_row("vit.layernorm", "layernorm", "swapped", rel_l2=rel_l2),
+        module_row("vit.layernorm", "layernorm", "swapped", model_rel_l2=rel_l2, rel_l2=1e-9),
         module_row("vit.pooler", "other", "kept", reason="class-not-listed", kernel=""),
     ]
 
@@ -40,7 +40,7 @@ def answer(dtype, **changes):
         flop_share_swapped=0.99,
         instructions=1000,
         modules=module_rows(LAYER_REL_L2[dtype] / 2),
-        times=[LayerTime("vit.layernorm", "layernorm", 10.0, 25.0, {"vector": 8.0, "scalar": 2.0})],
+        times=[LayerTime("vit.layernorm", "layernorm", 10.0, 25.0, 1, 2, 5.0, {"vector": 8.0, "scalar": 2.0})],
         versions={"torch": "2.13.0"},
     )
     return dataclasses.replace(made, **changes)
@@ -58,9 +58,8 @@ def test_the_report_has_every_promised_field_and_is_json():
     assert report["predictions_equal"] is True
     assert report["accuracy_before"] == pytest.approx(359 / 360)
     assert report["instructions"] == 2000
-    assert report["speedups"] == [
-        {"layer": "vit.layernorm", "kind": "layernorm", "estimated_us": 10.0, "baseline_us": 25.0, "speedup": 2.5}
-    ]
+    [row] = report["speedups"]
+    assert row["layer"] == "vit.layernorm" and row["speedup"] == 2.5 and row["speedup_with_launch"] == 35 / 15
     assert report["modules"][1]["reason"] == "class-not-listed" and report["modules"][0]["reason"] is None
 
 
