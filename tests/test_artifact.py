@@ -2,11 +2,12 @@ import importlib
 import json
 import shutil
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import _rust as upstream
 
@@ -79,11 +80,12 @@ def test_digest_is_upstreams(tmp_path):
     assert len(ours) == len(SOURCES) + 3
 
 
-@given(st.dictionaries(st.text("abcä_ .Z", min_size=1, max_size=5).map(str.strip).filter(
-    lambda name: name.strip(". ") == name and name), st.binary(max_size=50), max_size=5))  # fmt: skip
-def test_digest_is_upstreams_for_any_names_and_bytes(files):
-    import tempfile
+NAMES = ["a.py", "B.py", "\u00e4.py", "a b.py", ".hidden", "x.pyc", "metadata.json", "metadata.json.sigstore", "_.txt"]
 
+
+@settings(deadline=None, max_examples=40)
+@given(st.dictionaries(st.sampled_from(NAMES), st.binary(max_size=50)))
+def test_digest_is_upstreams_for_any_names_and_bytes(files):
     with tempfile.TemporaryDirectory() as folder:
         for name, data in files.items():
             (Path(folder) / name).write_bytes(data)
