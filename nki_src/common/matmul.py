@@ -24,7 +24,8 @@ FRESH_COLUMNS = 4
 
 def share(total, grain=1):
     """This program's part [first, last) of `total`, cut at a multiple of `grain`."""
-    part = -(-(-(-total // grain)) // nl.num_programs()) * grain
+    grains = -(-total // grain)
+    part = -(-grains // nl.num_programs()) * grain
     first = min(total, nl.program_id(0) * part)
     return first, min(total, first + part)
 

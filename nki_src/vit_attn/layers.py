@@ -1,0 +1,1 @@
+"""Layers for kernelize: none; models reach attention through `attention_forward`, by the attention interface."""
