@@ -15,10 +15,10 @@ from kernels_neuron.builder import build
 from kernels_neuron.errors import KernelsNeuronError
 from kernels_neuron.hub.serving import RunningServer, run_server
 from kernels_neuron.hub.upload import connect, read_release, upload
+from kernels_neuron.manifest import Manifest, installed_manifest
 
 from .classify import Answer, Question
 from .demo_report import DTYPES, LAYER_REL_L2, LOGITS_REL_L2, make_report
-from .local import installed_manifest
 from .report_html import render
 
 OWNER = "demo"
@@ -57,7 +57,7 @@ def run_demo(out: Path, *, tell: Tell = lambda what, done, of: None) -> Demo:
     with tempfile.TemporaryDirectory(prefix="kernels-neuron-demo-") as folder:
         work = Path(folder)
         tell("build the kernels from nki_src", 0, 0)
-        built = build(installed_manifest(), out=work / "build")
+        built = build(Manifest.read(installed_manifest()), out=work / "build")
         with run_server(work / "registry", user=OWNER) as server:
             tell(f"serve a registry at {server.url}", 0, 0)
             repos = {kernel.name: _publish(kernel.root, server, tell) for kernel in built}

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernels_neuron.manifest import MANIFEST, PACKAGED, Manifest
+from kernels_neuron.manifest import PACKAGED, Manifest, installed_manifest
 
 if TYPE_CHECKING:
     import torch
@@ -14,12 +14,6 @@ if TYPE_CHECKING:
     from kernels_neuron.loader.kernel import Choice
 
 Model = TypeVar("Model", bound="torch.nn.Module")
-
-
-def installed_manifest() -> Manifest:
-    """The kernel.toml of this installation, whatever the current folder."""
-    checkout = Path(__file__).parents[2] / MANIFEST
-    return Manifest.read(checkout if checkout.is_file() else PACKAGED)
 
 
 def built_variants(
@@ -42,7 +36,7 @@ def installed_kernel(name: str) -> ModuleType | None:
     """The loaded torch-neuron variant of one of the installation's kernels, or None where it has none of that name."""
     from kernels_neuron.loader.get import load_variant
 
-    manifest = installed_manifest()
+    manifest = Manifest.read(installed_manifest())
     if name not in manifest.kernels:
         return None
     return load_variant(built_variants(manifest, [name])[name])
