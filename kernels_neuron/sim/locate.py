@@ -7,14 +7,22 @@ from typing import NoReturn
 from kernels_neuron.errors import KernelError
 
 _HERE = str(Path(__file__).parent)
+_IS_OURS: dict[str, bool] = {}
 
 
 def caller() -> tuple[str, int]:
     """(file, line) of the nearest frame that is not part of the simulator."""
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
+    file = frame.f_code.co_filename
+    while frame.f_back is not None:
+        ours = _IS_OURS.get(file)
+        if ours is None:
+            ours = _IS_OURS[file] = file.startswith(_HERE)
+        if not ours:
+            break
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+        file = frame.f_code.co_filename
+    return file, frame.f_lineno
 
 
 def fail(rule: str, message: str, hint: str | None = None) -> NoReturn:

@@ -32,13 +32,14 @@ class Storage:
                          short list of regions while that is enough, so that the usual whole-tile access costs nothing
     """
 
-    __slots__ = ("buffer", "data", "dtype", "is_input", "mm_written", "tile", "written")
+    __slots__ = ("buffer", "data", "dtype", "is_input", "mm_written", "on_chip", "tile", "written")
 
     def __init__(
         self, tile: Tile, buffer: MemoryRegion, dtype: DType, data: np.ndarray | None, *, is_input: bool = False
     ) -> None:
         self.tile = tile
         self.buffer = buffer
+        self.on_chip = buffer.on_chip
         self.dtype = dtype
         self.data = data
         self.is_input = is_input
@@ -64,7 +65,9 @@ class Coverage:
         """Take in `region`."""
         if self.whole or region in self.regions:
             return
-        if region.p0 == 0 and region.p1 >= self.tile.partitions and region.partition_bytes == self.tile.nbytes:
+        # a region with steps may count bytes twice, so only one interval is taken at its word
+        all_partitions = region.p0 == 0 and region.p1 >= self.tile.partitions
+        if all_partitions and not region.steps and region.width == self.tile.nbytes:
             self.whole = True
             self.regions, self.mask = {}, None
             return
@@ -106,12 +109,12 @@ class Coverage:
         return any(mine.overlaps(region) for mine in self.regions)
 
     def window(self, region: Region) -> np.ndarray:
-        """The set as booleans over `region`, [partitions, bytes]."""
+        """The set as booleans over `region`, [partitions, bytes]: a copy, which later additions do not change."""
+        partitions = region.p1 - region.p0
         if self.whole:
-            return np.ones((region.p1 - region.p0, region.partition_bytes), bool)
-        return self._window(self.mask if self.mask is not None else self._build_mask(), region).reshape(
-            region.p1 - region.p0, -1
-        )
+            return np.ones((partitions, region.partition_bytes), bool)
+        known = self.mask if self.mask is not None else self._build_mask()
+        return self._window(known, region).reshape(partitions, -1).copy()
 
     def missing_bytes(self) -> int:
         """How many bytes of the tile are not in the set."""

@@ -35,24 +35,37 @@ class NkiTensor:
     On chip, dim 0 is the partition axis and is kept by every view. All attributes are known while the kernel is traced.
     """
 
-    __slots__ = ("_array", "_region", "dtype", "offset", "shape", "storage", "strides")
+    __slots__ = (
+        "_array",
+        "_region",
+        "buffer",
+        "dtype",
+        "itemsize",
+        "offset",
+        "on_chip",
+        "partition_stride",
+        "shape",
+        "storage",
+        "strides",
+    )
 
     def __init__(
         self, storage: Storage, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: DType
     ) -> None:
         self.storage = storage
+        self.buffer: MemoryRegion = storage.buffer
+        self.on_chip: bool = storage.on_chip
         self.shape = tuple(shape)
         self.strides = tuple(strides)
         self.offset = offset
         self.dtype = dtype
+        self.itemsize: int = ROWS[dtype].itemsize
+        # elements from one partition to the next
+        self.partition_stride: int = storage.tile.nbytes // self.itemsize
         self._array: np.ndarray | None = None
         self._region: Region | None = None
 
     # ---- attributes
-
-    @property
-    def buffer(self) -> MemoryRegion:
-        return self.storage.buffer
 
     @property
     def name(self) -> str:
@@ -67,14 +80,6 @@ class NkiTensor:
         return math.prod(self.shape)
 
     @property
-    def on_chip(self) -> bool:
-        return self.storage.buffer.on_chip
-
-    @property
-    def itemsize(self) -> int:
-        return ROWS[self.dtype].itemsize
-
-    @property
     def partitions(self) -> int:
         """Size of the partition axis; HBM tensors have none and answer their first dim."""
         return self.shape[0]
@@ -82,15 +87,12 @@ class NkiTensor:
     @property
     def free_size(self) -> int:
         """Elements per partition."""
-        return math.prod(self.shape[1:])
+        shape = self.shape
+        return shape[1] if len(shape) == 2 else math.prod(shape[1:])
 
     @property
     def start_partition(self) -> int:
-        return self.offset // self._partition_stride
-
-    @property
-    def _partition_stride(self) -> int:
-        return self.storage.tile.nbytes // self.itemsize
+        return self.offset // self.partition_stride
 
     def __repr__(self) -> str:
         name = f"{self.name}: " if self.name else ""
@@ -132,8 +134,8 @@ class NkiTensor:
         if not self.on_chip:
             lo, width, steps = _canonical(self.shape, self.strides, item)
             return Region(self.storage.tile.id, 0, 1, self.offset * item + lo, width, steps)
-        first, free_offset = divmod(self.offset, self._partition_stride)
-        count = 1 if self.strides[0] == 0 else (self.shape[0] - 1) * (self.strides[0] // self._partition_stride) + 1
+        first, free_offset = divmod(self.offset, self.partition_stride)
+        count = 1 if self.strides[0] == 0 else (self.shape[0] - 1) * (self.strides[0] // self.partition_stride) + 1
         _, width, steps = _canonical(self.shape[1:], self.strides[1:], item)
         return Region(self.storage.tile.id, first, first + count, free_offset * item, width, steps)
 
@@ -324,8 +326,8 @@ class NkiTensor:
         start = self.offset if offset is None else offset
         steps, counts = [int(step) for step, _ in pattern], [int(count) for _, count in pattern]
         view = NkiTensor(self.storage, counts, steps, start, new)
-        if self.on_chip and steps[0] != view._partition_stride and counts[0] > 1:
-            fail("ap-partition", f"ap on chip starts with the partition step {view._partition_stride}, got {steps[0]}")
+        if self.on_chip and steps[0] != view.partition_stride and counts[0] > 1:
+            fail("ap-partition", f"ap on chip starts with the partition step {view.partition_stride}, got {steps[0]}")
         region = view.region()
         if min(steps) < 0 or region.hi > self.storage.tile.nbytes or region.p1 > self.storage.tile.partitions:
             fail("out-of-bounds", f"ap {list(map(list, pattern))} with offset {start} leaves {self!r}")
@@ -387,7 +389,8 @@ def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int
         step = 1 if item.step is None else item.step
         start = 0 if item.start is None else item.start
         stop = size if item.stop is None else item.stop
-        start, stop = start + size if start < 0 else start, stop + size if stop < 0 else stop
+        if isinstance(start, int) and isinstance(stop, int):
+            start, stop = start + size if start < 0 else start, stop + size if stop < 0 else stop
     elif isinstance(item, (int, np.integer)):
         index = int(item)
         if not -size <= index < size:
@@ -399,8 +402,13 @@ def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int
             f"{tensor!r} takes ints, slices and nl.ds as indices, got {type(item).__name__}",
             "use .ap() or select for dynamic access",
         )
+    for bound in (start, stop, step):
+        if type(bound) is not int and not isinstance(bound, np.integer):
+            fail("index-type", f"{tensor!r} takes whole numbers in slices, got {bound!r}", "use // rather than /")
     if step < 1 or not 0 <= start <= stop <= size:
         fail("out-of-bounds", f"slice {start}:{stop}:{step} leaves dim {dim} of {tensor!r}", "clamp the end with min()")
+    if start == stop:
+        fail("empty-slice", f"slice {start}:{stop} of dim {dim} of {tensor!r} holds no element", "skip the empty tile")
     return start, -(-(stop - start) // step), step, False
 
 

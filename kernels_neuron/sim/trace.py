@@ -103,8 +103,7 @@ class Price:
     transfer: Transfer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One engine step: the instruction's name, its queue, its price, the bytes it reads and writes, its source line.
 
     instruction  index of the API call that issued it; several records may share one

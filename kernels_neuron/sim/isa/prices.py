@@ -3,8 +3,9 @@
 Tags as in arch.py. N is the number of elements per partition of the widest operand; partitions do not change the time.
 """
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kernels_neuron.arch import Arch
 from kernels_neuron.sim.memory import MemoryRegion
@@ -12,8 +13,7 @@ from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.trace import Price, Transfer
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """What a price may depend on.
 
     engine       engine that runs the step
@@ -46,13 +46,13 @@ def facts(engine: str, dst: NkiTensor, *sources: NkiTensor, op: str = "", pointe
     """Facts of an instruction that writes `dst` from `sources`."""
     operands = (dst, *sources)
     return Facts(
-        engine=engine,
-        n=max(tensor.free_size for tensor in operands),
-        dtypes=tuple(tensor.dtype for tensor in operands),
-        memories=tuple("psum" if tensor.buffer is MemoryRegion.psum else "sbuf" for tensor in operands),
-        contiguous=all(tensor.strides[-1] == 1 or tensor.shape[-1] == 1 for tensor in operands),
-        op=op,
-        pointer=pointer,
+        engine,
+        max([tensor.free_size for tensor in operands]),
+        tuple([tensor.dtype for tensor in operands]),
+        tuple(["psum" if tensor.buffer is MemoryRegion.psum else "sbuf" for tensor in operands]),
+        all(tensor.strides[-1] == 1 or tensor.shape[-1] == 1 for tensor in operands),
+        op,
+        pointer,
     )
 
 
@@ -212,7 +212,24 @@ def dma(arch: Arch, transfer: Transfer) -> Price:
     return Price(issue + arch.dma_gap_ns, issue, transfer=transfer)
 
 
-PRICES: dict[str, Callable[[Arch, Facts], Price]] = {
+def _remembered(formula: Callable[[Arch, Facts], Price]) -> Callable[[Arch, Facts], Price]:
+    """`formula` with its answers kept: a kernel asks for the same few prices thousands of times."""
+    answers: dict[Facts, tuple[Arch, Price]] = {}
+
+    @functools.wraps(formula)
+    def price(arch: Arch, f: Facts) -> Price:
+        known = answers.get(f)
+        if known is None or known[0] is not arch:
+            if len(answers) >= _MAX_REMEMBERED:
+                answers.clear()
+            known = answers[f] = (arch, formula(arch, f))
+        return known[1]
+
+    return price
+
+
+_MAX_REMEMBERED = 4096
+_FORMULAS: dict[str, Callable[[Arch, Facts], Price]] = {
     "tensor_copy": copy,
     "tensor_scalar": tensor_scalar,
     "tensor_tensor": tensor_tensor,
@@ -239,3 +256,5 @@ PRICES: dict[str, Callable[[Arch, Facts], Price]] = {
     "nc_match_replace8": stream,  # [isa] says min(64, N), which can only be max
     "tensor_scalar_cumulative": stream_twice,  # no formula is published; assumed as tensor_tensor_scan
 }
+
+PRICES = {name: _remembered(formula) for name, formula in _FORMULAS.items()}

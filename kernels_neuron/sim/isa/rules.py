@@ -40,6 +40,11 @@ def require_tile(
     name: str, operand: str, value: Any, core: NeuronCore, allowed: Sequence[MemoryRegion] = ON_CHIP
 ) -> NkiTensor:
     """`value` is an on-chip operand: in `allowed`, at most 128 partitions, starting where the engines can address."""
+    if type(value) is NkiTensor and value.buffer in allowed:
+        # the usual case in one line: whole partitions from 0 on
+        whole = value.strides[0] == value.partition_stride
+        if whole and value.offset < value.partition_stride and value.shape[0] <= core.arch.partitions:
+            return value
     tensor = require_tensor(name, operand, value)
     hint = "load it into SBUF with dma_copy first" if tensor.buffer in HBM else None
     require_buffer(name, operand, tensor, allowed, hint)
@@ -49,7 +54,7 @@ def require_tile(
             f"{name} takes at most {core.arch.partitions} partitions, {operand} has {tensor.shape[0]}",
             "split the partition axis into tiles of nl.tile_size.pmax",
         )
-    if tensor.strides[0] != tensor._partition_stride and tensor.shape[0] > 1:
+    if tensor.strides[0] != tensor.partition_stride and tensor.shape[0] > 1:
         fail("partition-step", f"{name} takes contiguous partitions, {operand} {tensor!r} steps over them")
     require_start_partition(name, operand, tensor)
     return tensor

@@ -87,7 +87,8 @@ def nc_match_replace8(
     """dst = data with the first element equal to each of vals[p, 7], .., vals[p, 0] replaced by imm.
 
     Operands: dst, data of one extent, 8 to 16384 elements per partition; vals [P, 8]; dst_idx [P, 8] uint16 or uint32
-    gets the indices, 0 where nothing matches, or is None. Engines: VectorE. Source: NKI ISA reference, nc_match_replace8.
+    gets the indices, 0 where nothing matches, or is None. Engines: VectorE.
+    Source: NKI ISA reference, nc_match_replace8.
     """
     for operand, tensor in (("dst", dst), ("data", data), ("vals", vals)):
         require_tile("nc_match_replace8", operand, tensor, core)

@@ -1,7 +1,7 @@
 """Every rule as a pair: a legal call passes, its twin that breaks one rule is refused by name, before any effect."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -657,7 +657,7 @@ def test_a_price_only_run_issues_the_same_records(machine, name):
     for execute in (True, False):
         bench = machine(execute=execute)
         records = bench.issue(name, **LEGAL[name](bench))
-        runs.append([replace(record, where=0) for record in records])
+        runs.append([record._replace(where=0) for record in records])
     assert runs[0] == runs[1]
 
 
