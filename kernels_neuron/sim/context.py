@@ -9,6 +9,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kernels_neuron.arch import Arch, chip, default_chip
 from kernels_neuron.settings import Settings
 
@@ -65,10 +67,11 @@ def current_scope() -> Scope:
 
 @contextmanager
 def running(core: "NeuronCore", scope: Scope) -> Iterator[None]:
-    """Make `core` the one that NKI functions act on."""
+    """Make `core` the one that NKI functions act on. Overflow and NaN are results there, not warnings."""
     token = _SCOPE.set(Scope(scope.arch, scope.settings, scope.runs, core))
     try:
-        yield
+        with np.errstate(all="ignore"):
+            yield
     finally:
         _SCOPE.reset(token)
 

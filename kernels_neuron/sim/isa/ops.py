@@ -122,14 +122,6 @@ def _gelu_sigmoid_dx(x: np.ndarray) -> np.ndarray:
     return s * (1 + np.float32(1.702) * x * (1 - s))
 
 
-def _quiet(function: Function) -> Function:
-    def call(*operands: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return function(*operands)
-
-    return call
-
-
 _ANY = ("vector", "scalar", "gpsimd")
 _TABLE = [
     # arithmetic
@@ -189,9 +181,4 @@ _TABLE = [
     Op("bypass"),
     Op("average"),
 ]
-for _op in _TABLE:
-    for _field in ("alu", "act"):
-        if getattr(_op, _field) is not None:
-            object.__setattr__(_op, _field, _quiet(getattr(_op, _field)))
-
 OPS: dict[str, Op] = {op.name: op for op in _TABLE}

@@ -35,6 +35,18 @@ def write(core: NeuronCore, dst: NkiTensor, values: object) -> None:
     array.store(dst.array(), values, dst.dtype, core.switches["fp8_overflow"])  # type: ignore[arg-type]
 
 
+# dtypes whose f32() is a view of the tile rather than a temporary
+STORED_AS_FLOAT32 = ("float32", "tfloat32")
+
+
+def alu(op: Op, left: np.ndarray, right: Any, owned: bool = False) -> np.ndarray:
+    """op(left, right) in float32, in place where `left` is `owned`: a temporary, as fresh memory costs more than a sum."""
+    assert op.alu is not None
+    if owned and isinstance(op.alu, np.ufunc):
+        return op.alu(left, right, out=left)
+    return op.alu(left, right)
+
+
 def choose_engine(name: str, core: NeuronCore, asked: Engine, allowed: tuple[str, ...], *operands: NkiTensor) -> str:
     """The engine that runs the instruction: the one asked for, else arch.DEFAULT_ENGINE; GpSimdE reaches no PSUM."""
     require_enum(name, "engine", asked, Engine)
@@ -111,7 +123,7 @@ def tensor_tensor(
             left, right = (tensor.array().reshape(dst.shape) for tensor in (data1, data2))
             dst.array()[...] = op.alu(left, right).view(dst.dtype.numpy)  # type: ignore[misc]
         else:
-            write(core, dst, op.alu(data1.f32(), data2.f32()))  # type: ignore[misc]
+            write(core, dst, alu(op, data1.f32(), data2.f32(), owned=data1.dtype not in STORED_AS_FLOAT32))
 
     yield Step(chosen, price, reads=(data1, data2), writes=(dst,), effect=effect)
 
@@ -150,13 +162,13 @@ def tensors(*operands: Any) -> tuple[NkiTensor, ...]:
     return tuple(operand for operand in operands if isinstance(operand, NkiTensor))
 
 
-def apply_scalar(op: Op, data: np.ndarray, operand: Any, reverse: bool) -> np.ndarray:
+def apply_scalar(op: Op, data: np.ndarray, operand: Any, reverse: bool, owned: bool = False) -> np.ndarray:
     """op(data, operand) in float32, the other way round if `reverse`; a unary op looks at data alone."""
     assert op.alu is not None
     if op.unary:
         return op.alu(data)
     value = scalar_value(operand)
-    return op.alu(value, data) if reverse else op.alu(data, value)
+    return op.alu(value, data) if reverse else alu(op, data, value, owned)
 
 
 def require_unary_operand(name: str, op: Op, operand: Any) -> None:
@@ -212,8 +224,8 @@ def tensor_scalar(
             values = values if op1 is None else _apply_bits(op1, values, operand1, reverse1)
             dst.array()[...] = values.view(dst.dtype.numpy).reshape(dst.shape)
         else:
-            values = apply_scalar(op0, data.f32(), operand0, reverse0)
-            write(core, dst, values if op1 is None else apply_scalar(op1, values, operand1, reverse1))
+            values = apply_scalar(op0, data.f32(), operand0, reverse0, owned=data.dtype not in STORED_AS_FLOAT32)
+            write(core, dst, values if op1 is None else apply_scalar(op1, values, operand1, reverse1, owned=True))
 
     yield Step(chosen, price, reads=(data, *pointers), writes=(dst,), effect=effect)
 
@@ -299,7 +311,7 @@ def scalar_tensor_tensor(
     def effect() -> None:
         values, other = apply_scalar(op0, data.f32(), operand0, reverse0), operand1.f32()
         assert op1.alu is not None
-        write(core, dst, op1.alu(other, values) if reverse1 else op1.alu(values, other))
+        write(core, dst, op1.alu(other, values) if reverse1 else alu(op1, values, other, owned=True))
 
     yield Step("vector", price, reads=(data, *pointers, operand1), writes=(dst,), effect=effect)
 
@@ -322,8 +334,7 @@ def reciprocal(core: NeuronCore, dst: NkiTensor, data: NkiTensor, name: str | No
     price = PRICES["reciprocal"](core.arch, facts("vector", dst, data))
 
     def effect() -> None:
-        with np.errstate(all="ignore"):
-            write(core, dst, np.reciprocal(data.f32()))
+        write(core, dst, np.reciprocal(data.f32()))
 
     yield Step("vector", price, reads=(data,), writes=(dst,), effect=effect)
 

@@ -343,3 +343,15 @@ def test_every_operator_of_bfloat16_rounds_to_nearest_even(machine):
     data, out = bench.tile(np.array([[1 + 2.0**-8, 1 + 3 * 2.0**-8]], np.float32)), bench.empty((1, 2), "bfloat16")
     bench.issue("tensor_scalar", dst=out, data=data, op0=OPS["add"], operand0=0.0)
     assert out.array().astype(np.float32).tolist() == [[1.0, float(ml_dtypes.bfloat16(1 + 2.0**-6))]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "tfloat32", "bfloat16"])
+def test_operands_keep_their_values(machine, rng, dtype):
+    bench = machine()
+    data, other = bench.tile(rng.standard_normal((8, 6)), dtype), bench.tile(rng.standard_normal((8, 6)), dtype)
+    before = data.array().copy()
+    out = bench.empty((8, 6))
+    bench.issue("tensor_tensor", out, data, other, OPS["add"])
+    bench.issue("tensor_scalar", out, data, OPS["add"], 1.0, op1=OPS["multiply"], operand1=2.0)
+    bench.issue("scalar_tensor_tensor", out, data, OPS["add"], 1.0, OPS["multiply"], other)
+    np.testing.assert_array_equal(data.array(), before)
