@@ -70,3 +70,11 @@ def test_what_cannot_be_checked_says_why(make_vit, images, standins):
         check_model(model, "image.png")
     with pytest.raises(UsageError, match="eval mode"):
         check_model(model.train(), images)
+
+
+def test_the_original_may_have_weights_that_were_not_rounded(make_vit, images, standins):
+    model = kernelize(make_vit().to(torch.bfloat16), sources=standins)
+    x = images.to(torch.bfloat16)
+    rounded, whole = check_model(model, x), check_model(model, x, original=make_vit())
+    assert whole.modules[0].rel_l2 == rounded.modules[0].rel_l2
+    assert whole.modules[0].model_rel_l2 > rounded.modules[0].model_rel_l2
