@@ -35,6 +35,8 @@ def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=
 
     tile_m = _tile_rows(height, width)
     rows, cols = share_block(images * height * width, columns, tile_m, nl.tile_size.psum_bank_fmax)
+    # column tiles of one size, so that all columns of a row are one panel and patches are gathered once
+    tile_n = _even_split(max(1, cols[1] - cols[0]), nl.tile_size.psum_bank_fmax)
     matmul(
         load_x=patches.load,
         weight=weight.reshape((columns, patches.depth)),
@@ -45,6 +47,7 @@ def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=
         load_addend=None if position is None else tokens.load_position,
         transposed_weight=True,
         tile_m=tile_m,
+        tile_n=tile_n,
     )
     return tokens.out
 
@@ -62,8 +65,13 @@ def _tile_rows(height, width):
         return pmax // (height * width) * height * width
     if width > pmax:
         return pmax
-    tiles = -(-height // (pmax // width))
-    return -(-height // tiles) * width
+    return _even_split(height, pmax // width) * width
+
+
+def _even_split(total, most):
+    """Size of the equal parts, at most `most`, that `total` is cut into."""
+    parts = -(-total // most)
+    return -(-total // parts)
 
 
 def boxes(first, count, period):
