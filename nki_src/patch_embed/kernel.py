@@ -59,13 +59,10 @@ def _dense_grid(shape, side):
 
 
 def _tile_rows(height, width):
-    """Patches per tile: whole images or whole rows of patches where they fit, so that few DMAs fill a tile."""
+    """Patches per tile: whole images or else whole rows of patches where they fit, so that few DMAs fill a tile."""
     pmax = nl.tile_size.pmax
-    if height * width <= pmax:
-        return pmax // (height * width) * height * width
-    if width > pmax:
-        return pmax
-    return _even_split(height, pmax // width) * width
+    unit = height * width if height * width <= pmax else width
+    return pmax // unit * unit if unit <= pmax else pmax
 
 
 def _even_split(total, most):
@@ -112,7 +109,9 @@ class Patches:
     def _load_box(self, dst, outer, offset):
         pattern = _pattern(outer + self.inner)
         if len(pattern) <= MAX_DIMS:
-            nisa.dma_copy(dst=dst, src=self.memory.ap(pattern, offset=offset))
+            # a patch is many short pieces: descriptors made before the run, as no queue could make them in time
+            src = self.memory.ap(pattern, offset=offset)
+            nisa.dma_copy(dst=dst, src=src, dge_mode=nisa.dge_mode.none)
             return
         (images, image_step), *rest = outer
         size = dst.shape[0] // images
