@@ -1,8 +1,9 @@
 """out = epilogue(x @ w + bias) + addend, tile by tile: the body that the matrix-product kernels here share.
 
 Rows of x go to the stationary side (turned to [K, rows]), w to the moving side ([K, columns]), so that a result tile
-comes out of PSUM with rows on partitions, as it lies in HBM. A panel of w stays in SBUF while all rows pass by it;
-loads run two steps ahead of the products, transposes one.
+comes out of PSUM with rows on partitions, as it lies in HBM. A panel of w stays in SBUF while all rows pass by it in
+blocks; while it arrives, one column tile after the other, a block has enough rows to keep TensorE busy. Loads run two
+blocks ahead of the products.
 """
 
 import nki.isa as nisa
@@ -12,14 +13,16 @@ from .operands import Panel, RowBlock, TurnedPanel, itemsize, ranges
 
 ACTIVATIONS = {"gelu": nl.gelu, "gelu_tanh": nl.gelu_apprx_tanh, "silu": nl.silu}
 
-# of one partition; two panels meet while one takes over from the other, next to a few blocks of x
+# of one partition; two panels meet while one takes over from the other
 PANEL_BYTES = 65536
+PANEL_COLUMNS = 4096
+# of one partition: blocks of x, as they lie and turned, and of what is added to the result, three steps of them
+ROW_BYTES = 49152
+MAX_ROW_TILES = 4
 # of one partition: a contraction block, where K is too deep for a panel of one column tile
 DEEP_BLOCK_BYTES = 32768
 # a store waits until its rows are this wide: a narrower DMA takes as long
 STORE_BYTES = 2048
-# column tiles whose products run side by side while a panel of w arrives, each on the part of K that is there
-FRESH_COLUMNS = 4
 
 
 def share(total, grain=1):
@@ -49,6 +52,7 @@ def matmul(
     load_addend=None,
     epilogue="none",
     transposed_weight=False,
+    x=None,
     tile_m=128,
     tile_n=512,
     tile_k=128,
@@ -64,23 +68,41 @@ def matmul(
     bias         [N], HBM, dtype of weight
     load_addend  load_addend(dst, row, col) fills dst [rows, columns], of weight's dtype, with what is added at the end
     epilogue     none, or a name in ACTIVATIONS
+    x            what load_x loads, where that is plain [M, K] in HBM: DMA can turn 16-bit rows on the way then
     tile_m, tile_n, tile_k, panel_bytes   tile sizes: rows and contraction up to 128, columns up to one PSUM bank
     """
-    plan = Plan(weight, row_range, col_range, transposed_weight, tile_m, tile_n, tile_k, panel_bytes)
+    plan = Plan(weight, row_range, col_range, transposed_weight, load_addend, tile_m, tile_n, tile_k, panel_bytes)
     result = Result(weight.dtype, bias, load_addend, store, epilogue)
-    blocks, panels = {}, {}
-    for turn in range(len(plan.steps) + 2):
-        if turn < len(plan.steps):
-            step = plan.steps[turn]
-            blocks[turn] = RowBlock(load_x, step, plan, weight.dtype)
-            if step.panel_key not in panels:
-                panels[step.panel_key] = (TurnedPanel if transposed_weight else Panel)(weight, step, plan)
+    blocks, panels, steps = {}, {}, plan.steps
+    for ahead in range(len(steps) + 2):
+        if ahead < len(steps):
+            step = steps[ahead]
+            blocks[ahead] = RowBlock(load_x, x, step, plan, weight.dtype)
             result.load(step)
-        if 1 <= turn <= len(plan.steps):
-            blocks[turn - 1].turn()
-        if turn >= 2:
-            step = plan.steps[turn - 2]
-            multiply(blocks.pop(turn - 2), panels[step.panel_key], step, plan, result)
+            is_new = step.panel_key not in panels
+            if is_new:
+                panels[step.panel_key] = (TurnedPanel if transposed_weight else Panel)(weight, step, plan)
+            load(blocks[ahead], panels[step.panel_key], step, plan, is_new)
+        if ahead == 1 and steps:
+            blocks[0].turn()
+        if ahead >= 2:
+            now = ahead - 2
+            following = blocks.get(now + 1)
+            multiply(blocks.pop(now), panels[steps[now].panel_key], steps[now], plan, result, following)
+
+
+def load(block, panel, step, plan, is_new):
+    """Bring in a step's operands; a new panel comes before most rows, unless they are few."""
+    first = len(step.row_tiles) if plan.few_rows else 1
+    for i in range(first):
+        block.load(i)
+    if is_new:
+        panel.load(0)
+    for i in range(first, len(step.row_tiles)):
+        block.load(i)
+    for t in range(1, len(step.col_tiles)):
+        if is_new:
+            panel.load(t)
 
 
 class Step:
@@ -96,26 +118,27 @@ class Step:
         self.panel_key = (self.col, self.depth) if plan.kept else (self.col, self.depth, self.row)
         self.is_first_depth = self.depth == 0
         self.is_last_depth = self.depth_end == plan.depth
-        # the panel of w arrives while its first rows are multiplied
-        self.is_fresh = self.row == plan.row
 
 
 class Plan:
     """Sizes of a product and its steps; `kept` tells that a panel of w is deep enough to be kept for all rows."""
 
-    def __init__(self, weight, row_range, col_range, transposed_weight, tile_m, tile_n, tile_k, panel_bytes):
+    def __init__(self, weight, row_range, col_range, transposed_weight, adds, tile_m, tile_n, tile_k, panel_bytes):
         self.depth = weight.shape[1] if transposed_weight else weight.shape[0]
         self.tile_m, self.tile_n, self.tile_k = tile_m, tile_n, tile_k
-        self.transposed_weight = transposed_weight
-        self.row = row_range[0]
-        column_bytes = -(-self.depth // tile_k) * itemsize(weight.dtype)
+        size = itemsize(weight.dtype)
+        rows, cols = row_range[1] - row_range[0], col_range[1] - col_range[0]
+        self.few_rows = rows < MAX_ROW_TILES * tile_m
+        column_bytes = -(-self.depth // tile_k) * size
         self.kept = column_bytes * tile_n <= panel_bytes
         if self.kept:
-            panel, row_block, depth_block = panel_bytes // column_bytes // tile_n * tile_n, tile_m, self.depth
+            panel = min(panel_bytes // column_bytes, PANEL_COLUMNS, max(cols, tile_n)) // tile_n * tile_n
+            row_bytes = 4 * column_bytes * tile_k + 3 * panel * size * (adds is not None)
+            row_block, depth_block = tile_m * max(1, min(MAX_ROW_TILES, ROW_BYTES // row_bytes)), self.depth
         else:
             # two row tiles share each streamed block of w, four accumulators in all
             panel, row_block = 2 * tile_n, 2 * tile_m
-            depth_block = max(1, DEEP_BLOCK_BYTES // (panel * itemsize(weight.dtype))) * tile_k
+            depth_block = max(1, DEEP_BLOCK_BYTES // (panel * size)) * tile_k
         self.steps = [
             Step(rows, cols, depths, self)
             for cols in ranges(*col_range, panel)
@@ -124,19 +147,20 @@ class Plan:
         ]
 
 
-def multiply(block, panel, step, plan, result):
-    """Products of one step; results whose contraction ends here leave PSUM as soon as they are complete."""
-    if not plan.kept:
-        groups = [[(i, t) for i in range(len(step.row_tiles)) for t in range(len(step.col_tiles))]]
-    else:
-        width = FRESH_COLUMNS if step.is_fresh and not plan.transposed_weight else 1
-        groups = [[(0, t) for t in range(*tiles)] for tiles in ranges(0, len(step.col_tiles), width)]
+def multiply(block, panel, step, plan, result, following):
+    """Products of one step; sums whose contraction ends here leave PSUM as soon as they are complete.
+
+    The rows of the `following` step are turned before the last sums, so that no product waits for them.
+    """
+    pairs = [(i, t) for t in range(len(step.col_tiles)) for i in range(len(step.row_tiles))]
+    groups = [[pair] for pair in pairs] if plan.kept else [pairs]
     panel.ready(0)
     for group in groups:
-        accumulators = [result.accumulator(step, i, t) for i, t in group]
         for _, t in group:
             panel.ready(t)
-        panel.ready(group[-1][1] + 1)
+        if group is groups[-1] and following is not None:
+            following.turn()
+        accumulators = [result.accumulator(step, i, t) for i, t in group]
         for k, size in enumerate(step.k_sizes):
             for accumulator, (i, t) in zip(accumulators, group):
                 nisa.nc_matmul(
@@ -149,6 +173,7 @@ def multiply(block, panel, step, plan, result):
         if step.is_last_depth:
             for accumulator, (i, t) in zip(accumulators, group):
                 result.close(accumulator, step, i, t)
+        panel.ready(group[-1][1] + 1)
 
 
 class Result:
@@ -177,7 +202,8 @@ class Result:
             copies = 1 if self.load_addend else nl.tile_size.pmax
             tile = nl.ndarray((copies, step.col_end - step.col), dtype=self.dtype, buffer=nl.sbuf)
             row = self.bias[step.col : step.col_end].expand_dim(0).broadcast(0, copies)
-            nisa.dma_copy(dst=tile, src=row)
+            # ScalarE has nothing to do yet, and its queue does not stand behind the panels of w
+            nisa.dma_copy(dst=tile, src=row, dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.scalar)
             self.biases[step.col] = tile
         if self.load_addend and step.is_last_depth:
             for row, row_end in step.row_tiles:

@@ -35,25 +35,50 @@ def turn(dst, src, tile_k):
         nisa.tensor_copy(dst=dst[: depth % tile_k, whole], src=bank)
 
 
-class RowBlock:
-    """Rows of x for one step: loaded as they lie, then turned to [K, rows] by TensorE."""
+def can_turn_on_the_way(rows, dtype):
+    """Whether DMA can turn `rows` rows of HBM while it loads them: 16-bit elements, rows in sixteens."""
+    return itemsize(dtype) == 2 and rows % 16 == 0
 
-    def __init__(self, load_x, step, plan, dtype):
+
+def load_turned(src, tile_k):
+    """[tile_k, K / tile_k, rows] in SBUF of src [rows, K] in HBM, turned by DMA on the way."""
+    rows, depth = src.shape
+    whole = depth // tile_k
+    dst = nl.ndarray((tile_k, -(-depth // tile_k), rows), dtype=src.dtype, buffer=nl.sbuf)
+    if whole:
+        blocks = src[:, : whole * tile_k].reshape_dim(1, (whole, tile_k)).permute((1, 0, 2)).expand_dim(0)
+        nisa.dma_transpose(dst=dst[:, :whole].expand_dim(3), src=blocks, axes=(3, 1, 2, 0))
+    if depth % tile_k:
+        rest = src[:, whole * tile_k :].expand_dim(0).expand_dim(0)
+        nisa.dma_transpose(dst=dst[: depth % tile_k, whole:].expand_dim(3), src=rest, axes=(3, 1, 2, 0))
+    return dst
+
+
+class RowBlock:
+    """Rows of x for one step as [K, rows]: turned by DMA where x is plain rows, else loaded and turned by TensorE."""
+
+    def __init__(self, load_x, x, step, plan, dtype):
+        self.load_x, self.x, self.step, self.dtype = load_x, x, step, dtype
         self.tile_k = plan.tile_k
-        self.loaded = []
-        self.turned = []
-        for row, row_end in step.row_tiles:
-            tile = nl.ndarray((row_end - row, step.depth_end - step.depth), dtype=dtype, buffer=nl.sbuf)
-            load_x(tile, row, step.depth)
-            self.loaded.append(tile)
+        self.loaded = {}
+        self.turned = {}
+
+    def load(self, i):
+        """Bring in row tile i."""
+        row, row_end = self.step.row_tiles[i]
+        depth, depth_end = self.step.depth, self.step.depth_end
+        if self.x is not None and can_turn_on_the_way(row_end - row, self.dtype):
+            self.turned[i] = load_turned(self.x[row:row_end, depth:depth_end], self.tile_k)
+            return
+        self.loaded[i] = nl.ndarray((row_end - row, depth_end - depth), dtype=self.dtype, buffer=nl.sbuf)
+        self.load_x(self.loaded[i], row, depth)
 
     def turn(self):
-        """Turn every row tile to [tile_k, depth / tile_k, rows]."""
-        for tile in self.loaded:
+        """Turn the row tiles that came as they lie to [tile_k, K / tile_k, rows]."""
+        for i, tile in self.loaded.items():
             rows, depth = tile.shape
-            turned = nl.ndarray((self.tile_k, -(-depth // self.tile_k), rows), dtype=tile.dtype, buffer=nl.sbuf)
-            turn(turned, tile, self.tile_k)
-            self.turned.append(turned)
+            self.turned[i] = nl.ndarray((self.tile_k, -(-depth // self.tile_k), rows), dtype=tile.dtype, buffer=nl.sbuf)
+            turn(self.turned[i], tile, self.tile_k)
 
     def stationary(self, i, k, size):
         """[size, rows] of row tile `i`: contraction tile k, of `size` elements."""
@@ -61,70 +86,83 @@ class RowBlock:
 
 
 class Panel:
-    """Columns of w [K, N] in SBUF, [tile_k, K / tile_k, columns]."""
+    """Columns of w [K, N] in SBUF, one tile [tile_k, K / tile_k, columns] for each column tile."""
 
     def __init__(self, weight, step, plan):
-        tile_k, width = plan.tile_k, step.col_end - step.col
+        self.weight, self.step = weight, step
+        self.tile_k = plan.tile_k
+        self.tiles = {}
+
+    def load(self, t):
+        """Bring in column tile t, in pieces that the first products can start on."""
+        step, tile_k, dtype = self.step, self.tile_k, self.weight.dtype
+        col, col_end = step.col_tiles[t]
         depth = step.depth_end - step.depth
-        self.step = step
-        self.tile = nl.ndarray((tile_k, -(-depth // tile_k), width), dtype=weight.dtype, buffer=nl.sbuf)
+        tile = nl.ndarray((tile_k, -(-depth // tile_k), col_end - col), dtype=dtype, buffer=nl.sbuf)
         whole = depth // tile_k
-        per_load = max(1, LOAD_BYTES // (tile_k * width * itemsize(weight.dtype)))
-        for j, end in ranges(0, whole, per_load):
-            rows = weight[step.depth + j * tile_k : step.depth + end * tile_k, step.col : step.col_end]
-            source = rows.reshape_dim(0, (end - j, tile_k)).permute((1, 0, 2))
-            nisa.dma_copy(dst=self.tile[:, j:end], src=source)
+        for j, end in ranges(0, whole, max(1, LOAD_BYTES // (tile_k * (col_end - col) * itemsize(dtype)))):
+            rows = self.weight[step.depth + j * tile_k : step.depth + end * tile_k, col:col_end]
+            nisa.dma_copy(dst=tile[:, j:end], src=rows.reshape_dim(0, (end - j, tile_k)).permute((1, 0, 2)))
         if depth % tile_k:
-            rows = weight[step.depth + whole * tile_k : step.depth_end, step.col : step.col_end]
-            nisa.dma_copy(dst=self.tile[: depth % tile_k, whole], src=rows)
+            rows = self.weight[step.depth + whole * tile_k : step.depth_end, col:col_end]
+            nisa.dma_copy(dst=tile[: depth % tile_k, whole], src=rows)
+        self.tiles[t] = tile
 
     def ready(self, t):
         """Column tile t is ready as loaded."""
 
     def moving(self, k, size, t):
         """[size, columns]: contraction tile k of column tile t."""
-        col, col_end = self.step.col_tiles[t]
-        return self.tile[:size, k, col - self.step.col : col_end - self.step.col]
+        return self.tiles[t][:size, k]
 
 
 class TurnedPanel:
-    """Columns of w given as [N, K]: loaded as they lie, each column tile turned to [K, columns] when first used."""
+    """Columns of w given as [N, K], turned to [K, columns] tile by tile: by DMA, or by TensorE when first used."""
 
     def __init__(self, weight, step, plan):
+        self.weight, self.step = weight, step
         self.tile_k = plan.tile_k
-        self.step = step
-        self.loaded = [self._load(weight, *cols) for cols in step.col_tiles]
-        self.turned = {}
+        self.few_rows = plan.few_rows
+        self.loaded = {}
+        self.tiles = {}
 
-    def _load(self, weight, col, col_end):
-        """[(tile [rows of w, depth], first column), ...]: whole blocks of rows in one DMA, the rest in another."""
-        pmax, step = nl.tile_size.pmax, self.step
-        depth = step.depth_end - step.depth
-        whole = (col_end - col) // pmax
+    def load(self, t):
+        """Bring in column tile t. Few rows leave TensorE idle while DMA turns, so it turns every other tile."""
+        col, col_end = self.step.col_tiles[t]
+        rows = self.weight[col:col_end, self.step.depth : self.step.depth_end]
+        if can_turn_on_the_way(col_end - col, self.weight.dtype) and not (self.few_rows and t % 2):
+            self.tiles[t] = load_turned(rows, self.tile_k)
+        else:
+            self.loaded[t] = self._load_rows(rows)
+
+    def _load_rows(self, source):
+        """[(tile [rows of w, depth], first row), ...]: whole blocks of rows in one DMA, the rest in another."""
+        pmax = nl.tile_size.pmax
+        rows, depth = source.shape
+        whole = rows // pmax
         tiles = []
         if whole:
-            tile = nl.ndarray((pmax, whole, depth), dtype=weight.dtype, buffer=nl.sbuf)
-            rows = weight[col : col + whole * pmax, step.depth : step.depth_end]
-            nisa.dma_copy(dst=tile, src=rows.reshape_dim(0, (whole, pmax)).permute((1, 0, 2)))
+            tile = nl.ndarray((pmax, whole, depth), dtype=source.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=source[: whole * pmax].reshape_dim(0, (whole, pmax)).permute((1, 0, 2)))
             tiles += [(tile[:, i], i * pmax) for i in range(whole)]
-        if col + whole * pmax < col_end:
-            tile = nl.ndarray((col_end - col - whole * pmax, depth), dtype=weight.dtype, buffer=nl.sbuf)
-            nisa.dma_copy(dst=tile, src=weight[col + whole * pmax : col_end, step.depth : step.depth_end])
+        if rows % pmax:
+            tile = nl.ndarray((rows % pmax, depth), dtype=source.dtype, buffer=nl.sbuf)
+            nisa.dma_copy(dst=tile, src=source[whole * pmax :])
             tiles.append((tile, whole * pmax))
         return tiles
 
     def ready(self, t):
         """Turn column tile t, if there is one and it is not turned yet."""
-        if t >= len(self.step.col_tiles) or t in self.turned:
+        if t not in self.loaded:
             return
         col, col_end = self.step.col_tiles[t]
         depth = self.step.depth_end - self.step.depth
-        first, _ = self.loaded[t][0]
-        turned = nl.ndarray((self.tile_k, -(-depth // self.tile_k), col_end - col), dtype=first.dtype, buffer=nl.sbuf)
-        for tile, left in self.loaded[t]:
-            turn(turned[:, :, left : left + tile.shape[0]], tile, self.tile_k)
-        self.turned[t] = turned
+        parts = self.loaded.pop(t)
+        tile = nl.ndarray((self.tile_k, -(-depth // self.tile_k), col_end - col), parts[0][0].dtype, buffer=nl.sbuf)
+        for part, left in parts:
+            turn(tile[:, :, left : left + part.shape[0]], part, self.tile_k)
+        self.tiles[t] = tile
 
     def moving(self, k, size, t):
         """[size, columns]: contraction tile k of column tile t."""
-        return self.turned[t][:size, k]
+        return self.tiles[t][:size, k]

@@ -57,6 +57,7 @@ def gemm(
         load_addend=None if residual is None else load_residual,
         epilogue=epilogue,
         transposed_weight=transpose_weight,
+        x=x,
         tile_m=tile_m,
         tile_n=tile_n,
         tile_k=tile_k,
