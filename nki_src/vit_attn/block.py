@@ -71,7 +71,7 @@ class Block:
         """-max of query tile i of one head, over several tiles of scores."""
         plan = self.plan
         rows = self.spans[i][1] - self.spans[i][0]
-        wide = SCORE_BANKS * plan.bank
+        wide = plan.bank
         whole = plan.keys // wide * wide
         spans = ranges(0, whole, wide) + ranges(whole, plan.keys, plan.bank)
         parts = nl.ndarray((rows, len(spans)), dtype=nl.float32, buffer=nl.sbuf)
