@@ -53,6 +53,7 @@ def matmul(
     epilogue="none",
     transposed_weight=False,
     x=None,
+    operands=None,
     tile_m=128,
     tile_n=512,
     tile_k=128,
@@ -69,19 +70,21 @@ def matmul(
     load_addend  load_addend(dst, row, col) fills dst [rows, columns], of weight's dtype, with what is added at the end
     epilogue     none, or a name in ACTIVATIONS
     x            what load_x loads, where that is plain [M, K] in HBM: DMA can turn 16-bit rows on the way then
+    operands     (row block, panel) in place of RowBlock and Panel, where operands come another way
     tile_m, tile_n, tile_k, panel_bytes   tile sizes: rows and contraction up to 128, columns up to one PSUM bank
     """
     plan = Plan(weight, row_range, col_range, transposed_weight, load_addend, tile_m, tile_n, tile_k, panel_bytes)
     result = Result(weight.dtype, bias, load_addend, store, epilogue)
+    row_block, new_panel = operands or (RowBlock, TurnedPanel if transposed_weight else Panel)
     blocks, panels, steps = {}, {}, plan.steps
     for ahead in range(len(steps) + 2):
         if ahead < len(steps):
             step = steps[ahead]
-            blocks[ahead] = RowBlock(load_x, x, step, plan, weight.dtype)
+            blocks[ahead] = row_block(load_x, x, step, plan, weight.dtype)
             result.load(step)
             is_new = step.panel_key not in panels
             if is_new:
-                panels[step.panel_key] = (TurnedPanel if transposed_weight else Panel)(weight, step, plan)
+                panels[step.panel_key] = new_panel(weight, step, plan)
             load(blocks[ahead], panels[step.panel_key], step, plan, is_new)
         if ahead == 1 and steps:
             blocks[0].turn()

@@ -1,11 +1,15 @@
-"""Patch embedding: patches are gathered by the DMA that loads them and go through the shared matrix product."""
+"""Patch embedding: image rows go to partitions as they lie, each column of the patches is one product of the sum."""
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..common.matmul import matmul, share_block
+from ..common.matmul import ROW_BYTES, matmul, share_block
+from ..common.operands import TurnedPanel, itemsize
 
+# of one partition: image rows of three steps, and a panel of weight
+IMAGE_BYTES = 98304
+PANEL_BYTES = 32768
 # dims of one access pattern
 MAX_DIMS = 5
 
@@ -19,24 +23,26 @@ def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=
     bias         [N] or None
     class_token  [N] or None: becomes token 0 of every image, with its own row of `position`
     position     [T, N] or None; T = h * w, one more with a class token
-    grid         None for a dense image, or (outer, inner), each three (size, stride): images, patch rows and patches of
-                 a row; and the axes that a patch is made of, in the order of weight's K
+    grid         None for a dense image, or (outer, lines, run): (size, stride) of images, patch rows and patches of a
+                 row; the same of the axes that lead to the lines of a patch; and the length of a line. The lines of
+                 patches side by side follow one another in memory
     returns      [B, T, N]
 
-    The sums are float32, the result is rounded once. K up to 4096. No copy of the patches is made in HBM.
+    A product takes the same columns of all lines of a patch: its contraction is what lies on partitions, so that no
+    patch is gathered, copied or transposed. The sums are float32, the result is rounded once. K up to 4096.
     """
-    outer, inner = grid or _dense_grid(image.shape, weight.shape[-1])
+    outer, lines, run = grid or _dense_grid(image.shape, weight.shape[-1])
     (images, _), (height, _), (width, _) = outer
     columns = weight.shape[0]
-    patches = Patches(image, outer, inner)
+    patches = Patches(image, outer, lines, run)
     tokens = Tokens(images, height * width, columns, image.dtype, class_token, position)
     if class_token is not None and nl.program_id(0) == 0:
         tokens.store_class_token()
 
-    tile_m = _tile_rows(height, width)
+    tile_m = _tile_rows(height, width, patches.most_rows())
     rows, cols = share_block(images * height * width, columns, tile_m, nl.tile_size.psum_bank_fmax)
-    # column tiles of one size, so that all columns of a row are one panel and patches are gathered once
-    tile_n = _even_split(max(1, cols[1] - cols[0]), nl.tile_size.psum_bank_fmax)
+    # column tiles of one size, so that all columns of a row are one panel and the image is loaded once
+    most = min(nl.tile_size.psum_bank_fmax, PANEL_BYTES // (patches.steps * itemsize(image.dtype)))
     matmul(
         load_x=patches.load,
         weight=weight.reshape((columns, patches.depth)),
@@ -46,8 +52,11 @@ def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=
         bias=bias,
         load_addend=None if position is None else tokens.load_position,
         transposed_weight=True,
+        operands=(patches.row_block, patches.panel),
         tile_m=tile_m,
-        tile_n=tile_n,
+        tile_n=_even_split(max(1, cols[1] - cols[0]), most),
+        tile_k=patches.partitions,
+        panel_bytes=PANEL_BYTES,
     )
     return tokens.out
 
@@ -55,14 +64,13 @@ def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=
 def _dense_grid(shape, side):
     images, channels, height, width = shape
     outer = ((images, channels * height * width), (height // side, side * width), (width // side, side))
-    return outer, ((channels, height * width), (side, width), (side, 1))
+    return outer, ((channels, height * width), (side, width)), side
 
 
-def _tile_rows(height, width):
-    """Patches per tile: whole images or else whole rows of patches where they fit, so that few DMAs fill a tile."""
-    pmax = nl.tile_size.pmax
-    unit = height * width if height * width <= pmax else width
-    return pmax // unit * unit if unit <= pmax else pmax
+def _tile_rows(height, width, most):
+    """Patches per tile, at most `most`: whole images or else whole rows of patches where they fit."""
+    unit = height * width if height * width <= most else width
+    return most // unit * unit if unit <= most else most
 
 
 def _even_split(total, most):
@@ -88,35 +96,116 @@ def boxes(first, count, period):
 
 
 class Patches:
-    """The patches of a batch of images as rows of a matrix, read from where they lie."""
+    """The lines of patches in SBUF: [copy of line, patch, element of the line].
 
-    def __init__(self, image, outer, inner):
+    Few lines would leave partitions idle, so each is there `copies` times, every copy `steps` elements further on:
+    step k of the contraction takes element k of every copy.
+    """
+
+    def __init__(self, image, outer, lines, run):
         self.memory = image.reshape((image.size,))
-        self.outer = outer
-        self.inner = inner
-        self.depth = inner[0][0] * inner[1][0] * inner[2][0]
+        self.outer, self.lines, self.run = outer, lines, run
+        self.count = 1
+        for size, _ in lines:
+            self.count *= size
+        fits = [n for n in range(1, run + 1) if run % n == 0 and n * self.count <= nl.tile_size.pmax]
+        self.copies = fits[-1]
+        self.steps = run // self.copies
+        self.partitions = self.copies * self.count
+        self.depth = self.count * run
 
-    def load(self, dst, row, k):
-        """dst[r] = patch row + r, flattened in the order of `inner`."""
-        assert k == 0 and dst.shape[1] == self.depth, "limits keep K within one panel"
+    def most_rows(self):
+        """Patches that a tile may hold, so that the row blocks of three steps fit."""
+        size = itemsize(self.memory.dtype)
+        tiles = max(1, min(4, ROW_BYTES // (4 * self.depth * size)))
+        return min(nl.tile_size.pmax, IMAGE_BYTES // (3 * tiles * self.run * size))
+
+    def row_block(self, load_x, x, step, plan, dtype):
+        """Rows of a step, as common/matmul.py asks for them."""
+        return LineBlock(self, step)
+
+    def panel(self, weight, step, plan):
+        """Columns of a step, as common/matmul.py asks for them."""
+        return LinePanel(self, weight, step, plan)
+
+    def load(self, dst, row):
+        """dst [partitions, rows, run] = the lines of patches row, row + 1, ..."""
         (_, image_step), (height, row_step), (width, step) = self.outer
-        for start, b, patch, images, count in boxes(row, dst.shape[0], height * width):
-            for inside, i, j, rows, run in boxes(patch, count, width):
+        for start, b, patch, images, count in boxes(row, dst.shape[1], height * width):
+            for inside, i, j, rows, patches in boxes(patch, count, width):
                 offset = b * image_step + i * row_step + j * step
-                first, size = start + inside, images * rows * run
-                self._load_box(dst[first : first + size], ((images, image_step), (rows, row_step), (run, step)), offset)
+                first = start + inside
+                box = dst[:, first : first + images * rows * patches]
+                self._load_box(box, ((images, image_step), (rows, row_step)), patches * self.run, offset)
 
-    def _load_box(self, dst, outer, offset):
-        pattern = _pattern(outer + self.inner)
-        if len(pattern) <= MAX_DIMS:
-            # a patch is many short pieces: descriptors made before the run, as no queue could make them in time
-            src = self.memory.ap(pattern, offset=offset)
-            nisa.dma_copy(dst=dst, src=src, dge_mode=nisa.dge_mode.none)
+    def _load_box(self, dst, outer, length, offset):
+        """Lines of `length` elements, for all patch rows of `outer`; a copy lacks the elements it is ahead by."""
+        for copy in range(self.copies):
+            ahead = copy * self.steps
+            part = dst[copy * self.count : (copy + 1) * self.count]
+            part = part.reshape((self.count, dst.shape[1] * self.run // length, length))[:, :, : length - ahead]
+            pattern = _pattern((*self.lines, *outer, (length - ahead, 1)))
+            nisa.dma_copy(dst=part, src=self.memory.ap(pattern, offset=offset + ahead))
+
+
+class LineBlock:
+    """Row tiles of one step, loaded with the contraction on partitions."""
+
+    def __init__(self, patches, step):
+        self.patches, self.step = patches, step
+        self.tiles = {}
+
+    def load(self, i):
+        """Bring in row tile i."""
+        row, row_end = self.step.row_tiles[i]
+        patches = self.patches
+        shape = (patches.partitions, row_end - row, patches.run)
+        self.tiles[i] = nl.ndarray(shape, dtype=patches.memory.dtype, buffer=nl.sbuf)
+        patches.load(self.tiles[i], row)
+
+    def turn(self):
+        """They need not be turned."""
+
+    def stationary(self, i, k, size):
+        """[size, rows] of row tile `i`: element k of every copy of a line."""
+        return self.tiles[i][:size, :, k]
+
+
+class LinePanel(TurnedPanel):
+    """Columns of weight, [N, K] in HBM, turned to [partitions, steps, columns] in the order of the lines' copies."""
+
+    def __init__(self, patches, weight, step, plan):
+        super().__init__(weight, step, plan)
+        self.patches = patches
+
+    def load(self, t):
+        """Bring in column tile t."""
+        col, col_end = self.step.col_tiles[t]
+        self.loaded[t] = self._load_rows(self.weight[col:col_end])
+
+    def ready(self, t):
+        """Turn column tile t, if there is one and it is not turned yet."""
+        if t not in self.loaded:
             return
-        (images, image_step), *rest = outer
-        size = dst.shape[0] // images
-        for b in range(images):
-            self._load_box(dst[b * size : (b + 1) * size], ((1, 0), *rest), offset + b * image_step)
+        col, col_end = self.step.col_tiles[t]
+        parts, patches = self.loaded.pop(t), self.patches
+        dtype, cols = parts[0][0].dtype, col_end - col
+        tile = nl.ndarray((patches.partitions, patches.steps, cols), dtype=dtype, buffer=nl.sbuf)
+        together = max(1, nl.tile_size.psum_bank_fmax_bytes // (cols * itemsize(dtype)))
+        for k in range(0, patches.steps, together):
+            end = min(patches.steps, k + together)
+            bank = nl.ndarray((patches.partitions, end - k, cols), dtype=dtype, buffer=nl.psum)
+            for step in range(k, end):
+                for part, left in parts:
+                    _turn_step(bank[:, step - k, left : left + part.shape[0]], part, patches, step)
+            nisa.tensor_copy(dst=tile[:, k:end], src=bank)
+        self.tiles[t] = tile
+
+
+def _turn_step(dst, src, patches, step):
+    """dst[copy * lines + line, n] = src[n, line * run + copy * steps + step]."""
+    lines = src.reshape((src.shape[0], patches.count, patches.copies, patches.steps))
+    nisa.nc_transpose(dst=dst, data=lines.permute((0, 3, 2, 1))[:, step], engine=nisa.engine.tensor)
 
 
 def _pattern(axes):
@@ -156,7 +245,7 @@ class Tokens:
         for start, _, patch, images, count in boxes(row, rows, self.patches):
             pattern = [[0, images], [self.columns, count], [1, cols]]
             src = self.position.ap(pattern, offset=(self.first + patch) * self.columns + col)
-            nisa.dma_copy(dst=dst[start : start + images * count], src=src)
+            _load_aside(dst[start : start + images * count], src)
 
     def store_class_token(self):
         """Token 0 of every image: class token plus position 0."""
@@ -165,11 +254,16 @@ class Tokens:
             count = min(pmax, self.images - b)
             token = nl.ndarray((count, columns), dtype=self.out.dtype, buffer=nl.sbuf)
             every_image = [[0, count], [1, columns]]
-            nisa.dma_copy(dst=token, src=self.class_token.ap(every_image))
+            _load_aside(token, self.class_token.ap(every_image))
 
             if self.position is not None:
                 place = nl.ndarray((count, columns), dtype=self.out.dtype, buffer=nl.sbuf)
-                nisa.dma_copy(dst=place, src=self.position.ap(every_image))
+                _load_aside(place, self.position.ap(every_image))
                 nisa.tensor_tensor(dst=token, data1=token, data2=place, op=nl.add, engine=nisa.engine.gpsimd)
 
             nisa.dma_copy(dst=self.out[b : b + count, 0], src=token)
+
+
+def _load_aside(dst, src):
+    """A load that the ones of image and weight need not wait for."""
+    nisa.dma_copy(dst=dst, src=src, dge_mode=nisa.dge_mode.hwdge, engine=nisa.engine.scalar)

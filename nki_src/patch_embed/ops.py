@@ -112,21 +112,19 @@ def _fake(
 
 def _as_grid(
     image: torch.Tensor, weight: torch.Tensor, side: int
-) -> tuple[torch.Tensor, tuple[tuple[tuple[int, int], ...], ...], torch.Tensor]:
+) -> tuple[torch.Tensor, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int], torch.Tensor]:
     """(memory under the image, where its patches lie in it, weight [N, K]); see kernel.patch_embed for the second."""
     batch, channels, height, width = image.shape
     by_pixel = weight.permute(0, 2, 3, 1)
-    pixels_first = channels > 1 and image.stride(1) == 1 and by_pixel.is_contiguous()
+    pixels_first = image.stride()[1::2] == (1, channels) and channels > 1 and by_pixel.is_contiguous()
     if not pixels_first and image.stride(3) != 1:
         image = image.contiguous()
     image_step, channel_step, row_step, column_step = image.stride()
     span = 1 + sum((size - 1) * step for size, step in zip(image.shape, image.stride()))
     outer = ((batch, image_step), (height // side, side * row_step), (width // side, side * column_step))
-    inner = ((side, row_step), (side, column_step), (channels, channel_step))
-    if not pixels_first:
-        inner = (inner[2], inner[0], inner[1])
+    lines = ((side, row_step),) if pixels_first else ((channels, channel_step), (side, row_step))
     matrix = (by_pixel if pixels_first else weight.contiguous()).reshape(len(weight), -1)
-    return image.as_strided((span,), (1,)), (outer, inner), matrix
+    return image.as_strided((span,), (1,)), (outer, lines, side * column_step), matrix
 
 
 if get_backend() == "neuron":
