@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .api import ROUNDINGS
 from .case import Case
 from .dtypes import dtype as nki_dtype
 from .errors import FileProblems, UnsupportedDtype, UsageError
@@ -65,6 +66,7 @@ class Spec:
     nki: tuple[str, ...]
     archs: tuple[str, ...]
     serves: tuple[str, ...]
+    rounding: str
     inputs: dict[str, Input]
     limits: dict[str, tuple[int, int]]
     strides: dict[str, tuple[str, ...]]
@@ -205,6 +207,7 @@ def _read_spec(table: Table, folder: Path) -> Spec | None:
         nki=table.take_strings("nki", ("0.7",)),
         archs=table.take_strings("archs", ("trn2", "trn3")),
         serves=table.take_strings("serves"),
+        rounding=table.one_of("rounding", table.take("rounding", str, "once"), ROUNDINGS, "rounding") or "once",
         inputs=inputs,
         limits=limits,
         strides=_read_strides(table.table("strides"), inputs),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernels_neuron.api import API
 from kernels_neuron.artifact import METADATA, Metadata, build_id, digest_problems
 from kernels_neuron.errors import ArtifactError, FileProblems
 from kernels_neuron.manifest import Kernel, Manifest
@@ -167,15 +168,17 @@ def _sources(kernel: Kernel, root: Path, metadata: Metadata) -> Iterator[str]:
     """The rules for sources hold for what ships, and its id is that of its bytes."""
     files = {
         path.relative_to(root).as_posix(): path.read_bytes()
-        for path in sorted(root.rglob("*.py"))
-        if path.is_file() and not path.is_symlink()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and not path.is_symlink() and (path.suffix == ".py" or path == root / API)
     }
     problems: list[str] = []
-    trees = {name: tree for name, data in files.items() if (tree := parse(name, data, problems))}
+    trees = {
+        name: tree for name, data in files.items() if name != API and (tree := parse(name, data, problems)) is not None
+    }
     yield from problems
     # the torch-cpu variant leaves kernel.py out and never reaches the import of it
     yield from source_problems(kernel.name, {f"{kernel.name}/kernel.py": ast.Module([], []), **trees})
-    for name in ("__init__.py", "_ops.py", f"{kernel.name}/__init__.py"):
+    for name in ("__init__.py", "_ops.py", API, f"{kernel.name}/__init__.py"):
         if name not in files:
             yield f"{name}: is missing"
     if files.get("_ops.py") != ops_text(metadata.id, metadata.backend):

@@ -5,9 +5,11 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from kernels_neuron.api import ROUNDINGS
 from kernels_neuron.manifest import Kernel
 from kernels_neuron.spec import Spec
 
+from .describe import exported_functions, forward_of, layer_classes
 from .rules import exported
 
 if TYPE_CHECKING:
@@ -63,7 +65,7 @@ def card_text(
         license=kernel.license,
         summary=_sentence(spec.summary),
         source=spec.source,
-        functions=_functions(kernel.name, names, trees),
+        functions=[_described(node, name) for name, node in exported_functions(kernel.name, names, trees).items()],
         layers=_layers(trees[f"{kernel.name}/layers.py"]) if "layers" in names else [],
         dtypes=spec.dtypes,
         nki=spec.nki,
@@ -74,6 +76,7 @@ def card_text(
         workloads=len(spec.workloads),
         tolerances={dtype: str(tolerance.rule) for dtype, tolerance in spec.tolerances.items()},
         loose=spec.loose,
+        rounding=ROUNDINGS[spec.rounding],
         has_benchmark=has_benchmark,
         commit=commit.get("commit"),
         dirty=commit.get("dirty"),
@@ -91,26 +94,12 @@ def _input(given: Any) -> dict[str, Any]:
     return {"name": given.name, "shape": f"[{shape}]", "dtype": " or ".join(dtypes), "optional": given.optional}
 
 
-def _functions(kernel: str, names: list[str], trees: Mapping[str, ast.Module]) -> list[dict[str, str]]:
-    """The exported functions, wherever in the kernel's folder they are defined."""
-    defined = {
-        node.name: node
-        for file, tree in sorted(trees.items())
-        if file.startswith(f"{kernel}/") and file.rpartition("/")[2] not in ("kernel.py", "reference.py")
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef)
-    }
-    return [_described(defined[name], name) for name in names if name in defined]
-
-
 def _layers(tree: ast.Module) -> list[dict[str, str]]:
     described = []
-    for node in tree.body:
-        if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
-            continue
-        for member in node.body:
-            if isinstance(member, ast.FunctionDef) and member.name == "forward":
-                described.append(_described(member, f"{node.name}.forward") | {"summary": _first_line(node)})
+    for name, node in layer_classes(tree).items():
+        forward = forward_of(node)
+        if forward is not None:
+            described.append(_described(forward, f"{name}.forward") | {"summary": _first_line(node)})
     return described
 
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernels_neuron.api import API, to_bytes
 from kernels_neuron.artifact import METADATA, Metadata, build_id, digest_of
 from kernels_neuron.manifest import Kernel
 from kernels_neuron.spec import Spec
 
 from .closure import closure, imports_of, resolve
+from .describe import describe
 from .generate import card_text, init_text, limits_text, ops_text
 from .rules import export_problems, parse, source_problems
 
@@ -120,6 +122,7 @@ def _variant(
     files = {path: sources[path] for path in closure(f"{kernel.name}/__init__.py", trees, without)}
     files["__init__.py"] = init_text(kernel, spec, trees)
     files["_limits.py"] = limits_text(spec)
+    files[API] = to_bytes(describe(kernel.name, spec, trees, backend))
     # the id stands inside _ops.py, so it is made from an _ops.py without one
     id = build_id(kernel.repo, backend, {**files, "_ops.py": ops_text("", backend)})
     files["_ops.py"] = ops_text(id, backend)
@@ -138,7 +141,7 @@ def _variant(
 
 
 def _nki_block(kernel: Kernel, spec: Spec) -> dict[str, Any]:
-    """What the loader and the version gate ask of an artifact beyond what upstream records."""
+    """What the loader asks of an artifact beyond what upstream records; the version gate reads api.json."""
     return {
         "kernel": kernel.name,
         "versions": list(spec.nki),

@@ -16,22 +16,26 @@ def run(
     owner: Annotated[str | None, typer.Option(help="The namespace; default the token's own name.")] = None,
     private: Annotated[bool, typer.Option("--private", help="Make new repos private.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, upload nothing.")] = False,
+    verified: Annotated[bool, typer.Option("--verified", help="These sources were verified already.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """Build, check and publish kernels as Hub repos, and read them back. HF_TOKEN holds the token.
+    """Build, check, verify and publish kernels as Hub repos, and read them back. HF_TOKEN holds the token.
 
-    A second run with nothing changed makes no commit.
+    Refuses a version that is published with more than this one offers. A second run changes nothing.
 
     \b
     Example:
       kernels-neuron publish --to http://127.0.0.1:8080 --owner me
     """
-    rows = publish(kernels, to=to, owner=owner, private=private, dry_run=dry_run, step=say)
+    rows = publish(kernels, to=to, owner=owner, private=private, dry_run=dry_run, verified=verified, step=say)
     if json:
         print_json([_row(row) for row in rows])
         return
     columns = ("kernel", "repo", "branch", "new", "changed", "deleted", "card", "commit")
     table(columns, [_shown(row) for row in rows])
+    for row in rows:
+        for line in row.plan.api.widens:
+            print(f"{row.kernel} offers more: {line}")
     if dry_run:
         print("dry run: nothing was uploaded")
 

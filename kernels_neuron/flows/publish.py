@@ -37,17 +37,20 @@ def publish(
     manifest: Manifest | None = None,
     private: bool = False,
     dry_run: bool = False,
+    verified: bool = False,
     step: Step = lambda text: None,
 ) -> list[Row]:
-    """Build, check and upload kernels; returns a row for each.
+    """Build, check, verify and upload kernels; returns a row for each.
 
     names    folders of nki_src/ or repo names; None: all of kernel.toml
     to       a Hub's or registry's URL, or a registry's folder, which is then served for as long as this takes
     owner    the namespace; None: the token's own name
     token    None: the one that Hugging Face tools would use
     dry_run  say what would change; build/ is written, the target is not
+    verified the numeric check of these very sources was done elsewhere, and is left out here
 
-    Nothing is uploaded unless all the kernels pass their checks.
+    The order: rights, build, check, version gate, numeric check of what changes, and then one upload each, read back.
+    Nothing is uploaded unless all the kernels pass all of it.
     """
     manifest = manifest or Manifest.read()
     kernels = manifest.select(names)
@@ -55,16 +58,40 @@ def publish(
         step(f"ask {api.endpoint} for the right to publish")
         owner = check_rights(api, owner)
         releases = [read_release(folder) for folder in _built(manifest, [kernel.name for kernel in kernels], step)]
+        plans = [plan_upload(api, release, owner) for release in releases]
+        for plan, release in zip(plans, releases, strict=True):
+            plan.api.require_open(plan.repo_id, release.version)
+        if not dry_run and not verified:
+            changed = [kernel.name for kernel, plan in zip(kernels, plans, strict=True) if plan.adds or plan.changes]
+            _require_verified(manifest, changed, step)
         rows = []
-        for kernel, release in zip(kernels, releases, strict=True):
-            if dry_run:
-                plan, commit = plan_upload(api, release, owner), None
-            else:
+        for kernel, release, plan in zip(kernels, releases, plans, strict=True):
+            commit = None
+            if not dry_run:
                 done = upload(api, release, owner, private=private, step=_prefixed(step, kernel.name))
                 plan, commit = done.plan, done.commit
             url = f"{api.endpoint}/kernels/{plan.repo_id}" if _is_url(to) else None
             rows.append(Row(kernel.name, plan, commit, url))
     return rows
+
+
+def _require_verified(manifest: Manifest, names: list[str], step: Step) -> None:
+    """Refuse kernels of which a case does not match its reference, on any of their chips, on one core and on two."""
+    from kernels_neuron.measure.cases import tasks
+    from kernels_neuron.measure.verify import verify
+
+    from .local import built_variants
+
+    variants = built_variants(manifest, names) if names else {}
+    if not variants:
+        return
+    step(f"verify {', '.join(variants)}")
+    todo = tasks(manifest.select(variants), variants, "test")
+    missed = [row for row in verify(todo) if not row.ok]
+    if missed:
+        names = [f"{row.kernel}/{row.workload}/{row.dtype}/{row.arch}/lnc{row.lnc}" for row in missed]
+        listed = [f"{name}: {row.problem or 'misses its tolerance'}" for name, row in zip(names, missed, strict=True)]
+        raise FileProblems(manifest.sources, listed, hint="nothing was uploaded; see kernels-neuron verify")
 
 
 def _built(manifest: Manifest, names: list[str], step: Step) -> list[Path]:

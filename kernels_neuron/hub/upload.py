@@ -13,6 +13,7 @@ from kernels_neuron.artifact import METADATA, Metadata, digest_problems
 from kernels_neuron.errors import ArtifactError, HubError
 
 from .card import front_matter_problem
+from .gate import Verdict, judge
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -55,6 +56,7 @@ class Plan:
     changes: tuple[str, ...]
     deletes: tuple[str, ...]
     card_changes: bool
+    api: Verdict = field(default_factory=Verdict)
     head: str | None = None
     main: str | None = None
 
@@ -147,15 +149,23 @@ def plan_upload(api: "HfApi", release: Release, owner: str) -> Plan:
     # a branch at main has not been published to: what it holds under our folders is inherited
     fresh = head is None or head == main
     stale = ("build/", "benchmarks/") if fresh else tuple(f"build/{variant}/" for variant in release.variants)
+    adds = tuple(path for path in release.files if path not in there)
+    changes = tuple(path for path, data in release.files.items() if path in there and there[path] not in _oids(data))
+    deletes = tuple(path for path in sorted(there) if path.startswith(stale) and path not in release.files)
+    verdict = Verdict()
+    if head is not None and not fresh:
+        touched = {path.split("/")[1] for path in (*adds, *changes, *deletes) if path.startswith("build/")}
+        verdict = judge(release.files, touched, there, lambda path: read_file(api, repo_id, head, path))
     return Plan(
         repo_id,
         release.branch,
         creates_repo=branches is None,
         creates_branch=head is None,
-        adds=tuple(path for path in release.files if path not in there),
-        changes=tuple(path for path, data in release.files.items() if path in there and there[path] not in _oids(data)),
-        deletes=tuple(path for path in sorted(there) if path.startswith(stale) and path not in release.files),
+        adds=adds,
+        changes=changes,
+        deletes=deletes,
         card_changes=release.card is not None and on_main.get(CARD) not in _oids(release.card),
+        api=verdict,
         head=head,
         main=main,
     )
@@ -173,9 +183,11 @@ def upload(
 
     Stale files of the uploaded variants go, other files stay. What is there already is not written again, so a second
     run after an interruption completes the first, and after a success does nothing. A branch that moves meanwhile is
-    an error, never a mixture. `step` is told what is being done.
+    an error, never a mixture. Refuses a release whose API is narrower or different (hub/gate.py), before it writes.
+    `step` is told what is being done.
     """
     plan = plan_upload(api, release, owner)
+    plan.api.require_open(plan.repo_id, release.version)
     with _explained(api):
         if plan.creates_repo:
             step(f"create {plan.repo_id}")
@@ -183,12 +195,14 @@ def upload(
         if plan.creates_branch:
             step(f"create branch {plan.branch}")
             api.create_branch(plan.repo_id, branch=plan.branch, repo_type=KERNEL, exist_ok=True)
-    now = plan_upload(api, release, owner) if plan.creates_repo or plan.creates_branch else plan
+    now = plan
+    if plan.creates_repo or plan.creates_branch:
+        now = plan_upload(api, release, owner)
+        now.api.require_open(plan.repo_id, release.version)
     commit = _commit_files(api, release, now, step)
     _commit_card(api, release, now, step)
     step(f"read back {len(release.files)} files")
-    with _explained(api):
-        _compare(api, now.repo_id, commit, release.files)
+    _compare(api, now.repo_id, commit, release.files)
     url = f"{api.endpoint}/kernels/{plan.repo_id}"
     return Published(plan.repo_id, plan.branch, commit, url, not plan.is_empty, len(release.files), plan)
 
@@ -234,22 +248,25 @@ def _commit_card(api: "HfApi", release: Release, plan: Plan, step: Callable[[str
 
 
 def _compare(api: "HfApi", repo_id: str, commit: str, files: Mapping[str, bytes]) -> None:
+    for path, data in files.items():
+        if hashlib.sha256(read_file(api, repo_id, commit, path)).digest() != hashlib.sha256(data).digest():
+            raise HubError(
+                f"{path} of {repo_id} at {commit} reads back with another digest",
+                hint="the target is damaged or changes files: do not use this commit",
+            )
+
+
+def read_file(api: "HfApi", repo_id: str, revision: str, path: str) -> bytes:
+    """The bytes of one file as the target has them now, past every cache."""
     from huggingface_hub.utils import tqdm
 
     class NoBar(tqdm):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **{**kwargs, "disable": True})
 
-    with tempfile.TemporaryDirectory() as cache:
-        for path, data in files.items():
-            got = api.hf_hub_download(
-                repo_id, path, repo_type=KERNEL, revision=commit, cache_dir=cache, tqdm_class=NoBar
-            )
-            if hashlib.sha256(Path(got).read_bytes()).digest() != hashlib.sha256(data).digest():
-                raise HubError(
-                    f"{path} of {repo_id} at {commit} reads back with another digest",
-                    hint="the target is damaged or changes files: do not use this commit",
-                )
+    with tempfile.TemporaryDirectory() as cache, _explained(api):
+        got = api.hf_hub_download(repo_id, path, repo_type=KERNEL, revision=revision, cache_dir=cache, tqdm_class=NoBar)
+        return Path(got).read_bytes()
 
 
 def _sources(root: Path) -> list[Path]:

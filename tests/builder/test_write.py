@@ -27,14 +27,14 @@ def test_a_build_is_a_hub_repo(project):
         *(
             f"build/torch-cpu/{name}"
             for name in (
-                "__init__.py", "_limits.py", "_ops.py", "common/__init__.py", "common/checks.py",
+                "__init__.py", "_limits.py", "_ops.py", "api.json", "common/__init__.py", "common/checks.py",
                 "halve/__init__.py", "halve/layers.py", "halve/ops.py", "halve/reference.py", "metadata.json",
             )
         ),
         *(
             f"build/torch-neuron/{name}"
             for name in (
-                "__init__.py", "_limits.py", "_ops.py", "common/__init__.py", "common/checks.py",
+                "__init__.py", "_limits.py", "_ops.py", "api.json", "common/__init__.py", "common/checks.py",
                 "halve/__init__.py", "halve/kernel.py", "halve/layers.py", "halve/ops.py", "halve/reference.py",
                 "metadata.json",
             )

@@ -23,9 +23,14 @@ def test_publish_goes_to_the_local_registry_and_says_what_it_did(project, capsys
     assert run(["publish", "--owner", "org", "--dry-run"]) == 0
     assert "dry run: nothing was uploaded" in capsys.readouterr().out
     assert not (project / "registry").exists()
-    assert run(["publish", "--owner", "org", "--json"]) == 0
+    assert run(["publish", "--owner", "org", "--json", "--verified"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["repo_id"], row["branch"], row["changed"]) == ("org/neuron-scaled-add", "v1", True)
+    spec = project / "nki_src" / "scaled_add" / "spec.toml"
+    spec.write_text(spec.read_text() + "\n[limits]\nH = [1, 100000]\n")
+    assert run(["publish", "--owner", "org", "--verified"]) == 1
+    assert "torch-cpu: limit H: 1 to 100000, was none" in capsys.readouterr().err
+    spec.write_text(spec.read_text().partition("\n[limits]")[0])
     assert run(["publish", "--owner", "org"]) == 0
     out, err = capsys.readouterr()
     assert row["commit"][:10] in out and "same" in out
@@ -38,7 +43,7 @@ def test_publish_to_a_server_takes_the_token_from_hf_token(project, tmp_path, ca
         assert run(["publish", "--to", server.url, "--json"]) == 1
         assert json.loads(capsys.readouterr().out)["hint"] == "set HF_TOKEN to a token of that server"
         monkeypatch.setenv("HF_TOKEN", server.token)
-        assert run(["publish", "--to", server.url]) == 0
+        assert run(["publish", "--to", server.url, "--verified"]) == 0
         assert server.store.ids() == ["local/neuron-scaled-add"]
 
 

@@ -32,7 +32,14 @@ def server(tmp_path: Path):
 
 
 def send(manifest: Manifest, server, names=None, **kwargs):
-    options = {"to": server.url, "token": server.token, "owner": "org", "manifest": manifest, **kwargs}
+    options = {
+        "to": server.url,
+        "token": server.token,
+        "owner": "org",
+        "manifest": manifest,
+        "verified": True,
+        **kwargs,
+    }
     return publish(names, **options)
 
 
@@ -63,7 +70,7 @@ def test_a_folder_is_served_for_as_long_as_it_takes(manifest, tmp_path):
     folder = tmp_path / "local"
     publish(["scaled_add"], to=folder, manifest=manifest, dry_run=True)
     assert not folder.exists()
-    (row,) = publish(["scaled_add"], to=folder, manifest=manifest)
+    (row,) = publish(["scaled_add"], to=folder, manifest=manifest, verified=True)
     assert row.plan.repo_id == "local/neuron-scaled-add"
     assert Store.existing(folder).repo(row.plan.repo_id).branches["v1"] == row.commit
 
@@ -83,6 +90,27 @@ def test_one_bad_kernel_keeps_all_of_them_from_being_uploaded(manifest, server):
     with pytest.raises(FileProblems, match="numpy"):
         send(manifest, server)
     assert server.store.ids() == []
+
+
+def test_a_kernel_that_does_not_match_its_reference_is_not_uploaded(manifest, server):
+    kernel = manifest.kernels["scaled_add"].folder / "reference.py"
+    assert "return x * scale" in kernel.read_text()
+    kernel.write_text(kernel.read_text().replace("return x * scale", "return x * scale + 1"))
+    with pytest.raises(FileProblems, match="scaled_add/one_tile/float32/trn2/lnc1"):
+        send(manifest, server, ["scaled_add"], verified=False)
+    assert server.store.ids() == []
+
+
+def test_a_narrower_spec_under_the_same_version_is_refused_before_the_numeric_check(manifest, server):
+    send(manifest, server, ["scaled_add"])
+    before = server.store.repo("org/neuron-scaled-add").branches["v1"]
+    spec = manifest.kernels["scaled_add"].folder / "spec.toml"
+    spec.write_text(spec.read_text().replace('"bfloat16", "float16"]', '"bfloat16"]'))
+    for dry_run in (True, False):
+        with pytest.raises(HubError, match="torch-neuron: dtype float16: is gone") as error:
+            send(manifest, server, ["scaled_add"], verified=False, dry_run=dry_run)
+        assert error.value.hint == "publish as a new version: set version = 2 in kernel.toml"
+    assert server.store.repo("org/neuron-scaled-add").branches["v1"] == before
 
 
 def test_an_unknown_kernel_is_refused_before_anything_is_asked(manifest):

@@ -9,16 +9,28 @@ from pathlib import Path
 
 import pytest
 
+from kernels_neuron.api import to_bytes
 from kernels_neuron.artifact import Metadata, digest_files
 from kernels_neuron.hub.serving import RunningServer, run_server
 
 INIT = "from . import layers\nfrom ._double import double\n\n__all__ = ['double', 'layers']\n"
 DOUBLE = "def double(x):\n    return x * {factor}\n"
+API = {
+    "names": ["double", "layers"],
+    "functions": {"double": {"parameters": [{"name": "x", "kind": "positional"}]}},
+    "dtypes": ["float32", "bfloat16"],
+    "limits": {"H": [1, 4096]},
+}
 LAYERS = "import torch\n\n\nclass Double(torch.nn.Module):\n    def forward(self, x):\n        return x * {factor}\n"
 
 
 def build_kernel(
-    root: Path, name: str = "neuron-double", version: int = 1, backends: tuple[str, ...] = ("cpu",), factor: int = 2
+    root: Path,
+    name: str = "neuron-double",
+    version: int = 1,
+    backends: tuple[str, ...] = ("cpu",),
+    factor: int = 2,
+    api: dict | None = None,
 ) -> Path:
     """root/<name>/ as the builder leaves it: variants with their digests, a benchmark, a card."""
     folder = root / name
@@ -28,6 +40,7 @@ def build_kernel(
         (variant / "__init__.py").write_text(INIT)
         (variant / "_double.py").write_text(DOUBLE.format(factor=factor))
         (variant / "layers.py").write_text(LAYERS.format(factor=factor))
+        (variant / "api.json").write_bytes(to_bytes(API | (api or {})))
         sign(variant, name, version, backend, factor)
     (folder / "benchmarks").mkdir(exist_ok=True)
     (folder / "benchmarks" / "benchmark.py").write_text("# times double\n")

@@ -96,7 +96,7 @@ def test_two_versions_stand_side_by_side(server, api, build):
 def test_a_plan_writes_nothing_and_says_what_would_change(server, api, kernel):
     plan = plan_upload(api, read_release(kernel), "org")
     assert plan.creates_repo and plan.creates_branch and plan.card_changes and not plan.is_empty
-    assert len(plan.adds) == 5
+    assert len(plan.adds) == 6
     assert server.store.ids() == []
     upload(api, read_release(kernel), "org")
     assert plan_upload(api, read_release(kernel), "org").is_empty
