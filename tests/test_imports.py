@@ -36,6 +36,7 @@ IMPORT_BY_NAME = {
     "__init__.py",  # the lazy half of the public face
     "artifact.py",  # runs the hashed bytes of a variant
     "cli/main.py",  # finds the module of a verb
+    "measure/source.py",  # runs the file that `profile FILE.py:FUNC` names
     "sim/shim/finder.py",  # answers `import nki`
 }
 

@@ -1,8 +1,8 @@
 """The unfused baseline: the ATen ops of a reference, one launch each, every op at its own roofline.
 
-OPS is the fixed list of what an op is called after decomposition. Casts, views, allocations and scalars cost nothing, and
-attention is never one op. A tensor counts at most the case dtype's bytes per element, because a cast would have been
-fused, and every choice where the count could go either way makes the baseline faster.
+OPS is the fixed list of what an op is called after decomposition. Casts, views, allocations and scalars cost nothing,
+and attention is never one op. A tensor counts at most the case dtype's bytes per element, because a cast would have
+been fused, and every choice where the count could go either way makes the baseline faster.
 """
 
 import math
@@ -120,7 +120,7 @@ class OpRecorder(TorchDispatchMode):
                 return kernel.call_boxed(torch._C.DispatchKeySet(torch._C.DispatchKey.CPU), *args, **kwargs)
         out = func(*args, **kwargs)
         if any(part in name for part in _ATTENTION):
-            self._record_attention(*args[:3], kwargs.get("attn_mask"))
+            self._record_attention(args[0], args[1], args[2], kwargs.get("attn_mask"))
         else:
             self._record(name, args, kwargs, out)
         return out

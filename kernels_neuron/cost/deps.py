@@ -6,27 +6,91 @@ engine did itself it waits for only to read it back.
 """
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 
 from kernels_neuron.sim.trace import Place, Record, Region, Tile, Trace
 
 Preds = list[tuple[int, ...]]
 
 
-@dataclass(slots=True)
+Key = tuple[Region, str]  # a region and the queue that touched it
+GRID_FROM = 24  # entries from which a grid is quicker than looking at all of them
+GRID_CELLS = 256
+
+
+class _Entries:
+    """Accesses to one tile by (region, queue), each with its record; finds those near a region by a grid of bytes."""
+
+    __slots__ = ("cell", "grid", "items", "nbytes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.items: dict[Key, int] = {}
+        self.nbytes = nbytes
+        self.cell = 0
+        self.grid: dict[int, dict[Key, None]] = {}
+
+    def near(self, region: Region) -> Iterable[Key]:
+        """The entries that may overlap `region`, as a snapshot."""
+        if not self.cell:
+            return list(self.items)
+        found: dict[Key, None] = {}
+        for cell in self._cells(region):
+            found.update(self.grid.get(cell, {}))
+        return found
+
+    def add(self, key: Key, index: int) -> None:
+        """Enter an access, in place of an earlier one of the same key."""
+        known = key in self.items
+        self.items[key] = index
+        if self.cell and not known:
+            for cell in self._cells(key[0]):
+                self.grid.setdefault(cell, {})[key] = None
+        elif not self.cell and len(self.items) > GRID_FROM:
+            self.cell = max(1, self.nbytes // GRID_CELLS)
+            for each in self.items:
+                for cell in self._cells(each[0]):
+                    self.grid.setdefault(cell, {})[each] = None
+
+    def drop(self, key: Key) -> None:
+        """Forget an access."""
+        del self.items[key]
+        if self.cell:
+            for cell in self._cells(key[0]):
+                del self.grid[cell][key]
+
+    def _cells(self, region: Region) -> range:
+        # a region of a former tile may stick out on either side
+        return range(max(0, region.lo) // self.cell, (min(region.hi, self.nbytes) - 1) // self.cell + 1)
+
+
 class _State:
     """What happened to the bytes of one tile so far, as far as it still matters.
 
-    writes   region -> its last writer; regions that a later write covers are dropped
-    reads    (region, queue) -> last reader since the region was written
-    formers  tiles that lived at the same address, with the shift in bytes and partitions from this tile to them
-    raw      region -> writers a read of it waits for; emptied by every write
+    writes  last writers; those that a later write covers are dropped
+    reads   last readers since their region was written
+    former  accesses to the same addresses by tiles that lived there before, until a write of this tile covers them
+    raw     region -> writers a read of it waits for; emptied by every write
     """
 
-    writes: dict[Region, int] = field(default_factory=dict)
-    reads: dict[tuple[Region, str], int] = field(default_factory=dict)
-    formers: list[tuple["_State", int, int]] = field(default_factory=list)
-    raw: dict[Region, tuple[int, ...]] = field(default_factory=dict)
+    __slots__ = ("former", "raw", "reads", "writes")
+
+    def __init__(self, nbytes: int) -> None:
+        self.writes = _Entries(nbytes)
+        self.reads = _Entries(nbytes)
+        self.former = _Entries(nbytes)
+        self.raw: dict[Region, tuple[int, ...]] = {}
+
+    def inherit(self, other: "_State", bytes_off: int, partitions_off: int, tile: Tile) -> None:
+        """Take over what another tile left on the bytes of `tile`, ours; the offsets lead from there to here."""
+        for entries in (other.former, other.writes, other.reads):
+            for (region, queue), index in entries.items.items():
+                moved = region._replace(
+                    tile=tile.id, p0=region.p0 + partitions_off, p1=region.p1 + partitions_off, lo=region.lo + bytes_off
+                )
+                if moved.p1 <= 0 or moved.p0 >= tile.partitions or moved.hi <= 0 or moved.lo >= tile.nbytes:
+                    continue
+                key = moved, queue
+                self.former.add(key, max(index, self.former.items.get(key, -1)))
 
 
 def dependencies(trace: Trace) -> Preds:
@@ -45,7 +109,7 @@ def dependencies(trace: Trace) -> Preds:
                 _read(state, region, queue, index, found)
         for region in record.writes:
             state = _state(region.tile, states, trace, residents)
-            _write(state, region, queue, index, queues, found)
+            _write(state, region, queue, index, found)
         found.discard(index)
         preds.append(_latest(found, queues, queue) if len(found) > 1 else _single(found, queues, queue))
     return preds
@@ -80,52 +144,34 @@ def _latest(found: set[int], queues: list[str], queue: str) -> tuple[int, ...]:
 def _read(state: _State, region: Region, queue: str, index: int, found: set[int]) -> None:
     raw = state.raw.get(region)
     if raw is None:
-        raw = tuple(writer for other, writer in state.writes.items() if overlap(region, other))
+        writes = state.writes
+        raw = tuple(writes.items[key] for key in writes.near(region) if overlap(region, key[0]))
         state.raw[region] = raw
     found.update(raw)
-    state.reads[region, queue] = index
+    state.reads.add((region, queue), index)
 
 
-def _write(state: _State, region: Region, queue: str, index: int, queues: list[str], found: set[int]) -> None:
-    compute = not queue.endswith("/dma")
-    if state.formers and region not in state.writes:
-        for former, bytes_off, partitions_off in state.formers:
-            _former(former, _moved(region, bytes_off, partitions_off), queue if compute else "", queues, found)
-    covered = []
-    for other, writer in state.writes.items():
-        if other == region or overlap(region, other):
-            if not (compute and queues[writer] == queue):
-                found.add(writer)
-            if other == region or region.covers(other):
-                covered.append(other)
-    for other in covered:
-        del state.writes[other]
-    if state.reads:
-        done = []
-        for key, reader in state.reads.items():
-            other, unit = key
-            if other == region or overlap(region, other):
-                if not (compute and unit == queue):
-                    found.add(reader)
-                if other == region or region.covers(other):
-                    done.append(key)
-        for key in done:
-            del state.reads[key]
-    state.writes[region] = index
+def _write(state: _State, region: Region, queue: str, index: int, found: set[int]) -> None:
+    own = "" if queue.endswith("/dma") else queue  # what a compute engine did before needs no wait
+    _wait(state.former, region, own, found, drop=True)
+    _wait(state.reads, region, own, found, drop=True)
+    _wait(state.writes, region, own, found, drop=True)
+    state.writes.add((region, queue), index)
     state.raw.clear()
 
 
-def _former(former: _State, region: Region, queue: str, queues: list[str], found: set[int]) -> None:
-    for other, writer in former.writes.items():
-        if queues[writer] != queue and overlap(region, other):
-            found.add(writer)
-    for (other, unit), reader in former.reads.items():
-        if unit != queue and overlap(region, other):
-            found.add(reader)
-
-
-def _moved(region: Region, bytes_off: int, partitions_off: int) -> Region:
-    return region._replace(p0=region.p0 + partitions_off, p1=region.p1 + partitions_off, lo=region.lo + bytes_off)
+def _wait(entries: _Entries, region: Region, own: str, found: set[int], drop: bool) -> None:
+    """Wait for the accesses of other queues to these bytes; `drop` those whose bytes `region` takes over entirely."""
+    if not entries.items:
+        return
+    for key in entries.near(region):
+        other, queue = key
+        same = other == region
+        if same or overlap(region, other):
+            if queue != own:
+                found.add(entries.items[key])
+            if drop and (same or region.covers(other)):
+                entries.drop(key)
 
 
 def overlap(a: Region, b: Region) -> bool:
@@ -164,7 +210,7 @@ def _row_width(region: Region) -> int:
 def _state(tile: int, states: dict[int, _State], trace: Trace, residents: dict[str, "_Residents"]) -> _State:
     state = states.get(tile)
     if state is None:
-        state = states[tile] = _State()
+        state = states[tile] = _State(trace.tiles[tile].nbytes)
         place = trace.places.get(tile)
         if place is not None:
             residents[place.memory].move_in(state, trace.tiles[tile], place)
@@ -210,8 +256,8 @@ class _Residents:
         self.segments[first:last] = kept
         self.starts[first:last] = [segment[0] for segment in kept]
         for former, there in seen.values():
-            former.formers = []  # their waits are behind the former tile's own
-            state.formers.append((former, place.byte - there.byte, place.partition - there.partition))
+            off = there.byte - place.byte, there.partition - place.partition
+            state.inherit(former, *off, tile)
 
 
 def _within(tenant: tuple[_State, Place, int], newcomer: tuple[_State, Place, int]) -> bool:

@@ -44,7 +44,7 @@ def lanes(transfers: Iterable[Transfer], arch: Arch) -> Lanes:
 
 
 def _engine_loads(transfer: Transfer, arch: Arch) -> np.ndarray:
-    """(ns, bytes) per engine. Partition p belongs to engine p / 8; a transfer without SBUF side is dealt evenly. [dma]"""
+    """(ns, bytes) per engine. Partition p belongs to engine p / 8; without an SBUF side all get the same. [dma]"""
     engines = arch.dma_engines
     per_engine = arch.partitions // engines
     if transfer.direction == "copy" and (transfer.p0, transfer.partitions) == (0, arch.partitions):

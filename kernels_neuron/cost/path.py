@@ -20,7 +20,7 @@ class Segment:
 
 
 def critical_path(trace: Trace, timeline: Timeline) -> list[Segment]:
-    """The path that ends last, followed backwards through what decided each start, summed by source line, longest first.
+    """The path that ends last, backwards through what decided each start, summed by source line, longest first.
 
     A record holds the path from its own start to the start of the record it decided.
     """

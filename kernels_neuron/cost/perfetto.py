@@ -38,8 +38,8 @@ def _events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
             used.add(track)
             transfer = record.price.transfer
             assert transfer is not None
-            detail = {"direction": transfer.direction, "bytes": transfer.descriptors * transfer.descriptor_bytes}
-            yield _span(trace, track, record.name, *timeline.data[index], where, **detail)
+            size = transfer.descriptors * transfer.descriptor_bytes
+            yield _span(trace, track, record.name, *timeline.data[index], where, kind=transfer.direction, bytes=size)
     pid = trace.program
     yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": f"{trace.arch} core {pid} (estimated)"}}
     for track in sorted(used, key=TRACKS.__getitem__):

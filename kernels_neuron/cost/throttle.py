@@ -1,7 +1,7 @@
 """The TensorE activity throttle: half rate until a window was busy enough, window by window.
 
-Rule and constants: AWS documents a start at about half rate and a ramp after about 3 us; the window and the threshold are
-measured in public trn2 traces. The phase of the windows is free, so estimates report several.
+Rule and constants: AWS documents a start at about half rate and a ramp after about 3 us; the window and the threshold
+are measured in public trn2 traces. The phase of the windows is free, so estimates report several.
 """
 
 from kernels_neuron.arch import Arch

@@ -218,7 +218,7 @@ class _Replay:
     # ---- DMA
 
     def _dma(self, index: int, engine: str) -> None:
-        """Trigger a transfer. On a compute engine the front end triggers it, past instructions that are still queued."""
+        """Trigger a transfer. The front end of ScalarE triggers past instructions that are still queued."""
         arch, price = self.arch, self.plan.prices[index]
         transfer = price.transfer
         assert transfer is not None

@@ -77,7 +77,8 @@ def bench_row(task: Task) -> BenchRow:
     case = task.case
     recorder = OpRecorder(case.dtype)
     outcome = run_case(task, recorder)
-    name = {"kernel": case.kernel, "workload": case.workload, "dtype": case.dtype, "arch": task.arch, "lnc": task.lnc}
+    name: dict[str, Any] = {"kernel": case.kernel, "workload": case.workload, "dtype": case.dtype}
+    name |= {"arch": task.arch, "lnc": task.lnc}
     if not outcome.ok:
         return BenchRow(**name, ok=False, instructions=outcome.instructions, problem=explain(outcome))
     return BenchRow(**name, ok=True, instructions=outcome.instructions, **_times(task, outcome, recorder.ops))

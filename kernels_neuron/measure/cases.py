@@ -36,6 +36,18 @@ class Filter:
     archs: tuple[str, ...] | None = None
     lncs: tuple[int, ...] | None = None
 
+    @classmethod
+    def of(
+        cls,
+        workloads: Sequence[str] | None = None,
+        dtypes: Sequence[str] | None = None,
+        archs: Sequence[str] | None = None,
+        lncs: Sequence[int] | None = None,
+    ) -> "Filter":
+        """A filter from lists, an empty one keeping everything."""
+        lists = [tuple(each or ()) or None for each in (workloads, dtypes, archs, lncs)]
+        return cls(*lists)  # type: ignore[arg-type]
+
 
 def tasks(kernels: Iterable[Kernel], variants: Mapping[str, Path], use: str, keep: Filter | None = None) -> list[Task]:
     """The tasks of `kernels`, whose built variants are `variants`, in the order of kernels and workloads.
@@ -49,7 +61,7 @@ def tasks(kernels: Iterable[Kernel], variants: Mapping[str, Path], use: str, kee
     _refuse_unknown(keep, list(specs.values()))
     found = []
     for name, spec in specs.items():
-        archs = [arch for arch in keep.archs or ARCHS if chip(arch).name in spec.archs]
+        archs = [arch for arch in keep.archs or ARCHS if not spec.archs or chip(arch).name in spec.archs]
         for case in spec.cases(use=use):
             if keep.workloads and case.workload not in keep.workloads:
                 continue

@@ -13,9 +13,8 @@ Task = TypeVar("Task")
 Row = TypeVar("Row")
 
 # read by the thread pools of BLAS and OpenMP when they start, so they have to stand before a worker imports numpy
-ONE_THREAD = {
-    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-}
+_POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+ONE_THREAD = dict.fromkeys(_POOLS, "1")
 
 
 def default_workers() -> int:
