@@ -6,7 +6,7 @@ import importlib.machinery
 import importlib.metadata
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 _MODULES = {
@@ -14,27 +14,52 @@ _MODULES = {
     "nki.language": "kernels_neuron.sim.shim.language",
     "nki.isa": "kernels_neuron.sim.shim.isa",
     "nki.typing": "kernels_neuron.sim.shim.typing",
+    # where older versions kept things
+    "nki.compiler": "kernels_neuron.sim.shim.retired.compiler",
+    "nki.dtype": "kernels_neuron.sim.shim.retired.dtype",
+    "nki.isa.constants": "kernels_neuron.sim.shim.retired.constants",
+    "nki.language.dtypes": "kernels_neuron.sim.shim.retired.dtype",
+    "nki.meta": "kernels_neuron.sim.shim.retired.meta",
+    "nki.meta.tensor": "kernels_neuron.sim.shim.retired.tensor",
+    "nki.tensor": "kernels_neuron.sim.shim.retired.tensor",
+}
+# names of the first versions; served only where no `neuronxcc` is installed
+_FALLBACK = {
+    "neuronxcc": "kernels_neuron.sim.shim.retired.neuronxcc",
+    "neuronxcc.nki": "kernels_neuron.sim.shim.retired.neuronxcc",
+    "neuronxcc.nki.typing": "kernels_neuron.sim.shim.typing",
 }
 PLACEHOLDER_VERSION = "0.0.1"  # PyPI's `nki` distribution, a stub that only raises
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `nki` and its submodules in _MODULES."""
+    """Finds the modules of one table, name -> our module that holds the content."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self.modules = modules
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in _MODULES:
+        if fullname not in self.modules:
             return None
-        return importlib.machinery.ModuleSpec(
-            fullname, self, origin="kernels-neuron simulator", is_package=fullname == "nki"
-        )
+        is_package = any(name.startswith(fullname + ".") for name in self.modules)
+        return importlib.machinery.ModuleSpec(fullname, self, origin="kernels-neuron simulator", is_package=is_package)
 
     def exec_module(self, module: ModuleType) -> None:
-        ours = importlib.import_module(_MODULES[module.__name__])
+        ours = importlib.import_module(self.modules[module.__name__])
         module.__doc__ = ours.__doc__
         for name in ours.__all__:
             setattr(module, name, getattr(ours, name))
+
+        def submodule(name: str) -> ModuleType:
+            # `import nki` alone makes nki.language, and `x: nki.dtype`, work
+            child = f"{module.__name__}.{name}"
+            if child not in self.modules:
+                raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+            return importlib.import_module(child)
+
+        module.__getattr__ = submodule  # type: ignore[method-assign]
 
 
 def vendor_version() -> str | None:
@@ -60,5 +85,6 @@ def install() -> bool:
         return True
     if "nki" in sys.modules or (vendor_version() is not None and os.environ.get("KERNELS_NEURON_SIM") != "1"):
         return False
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, _Finder(_MODULES))
+    sys.meta_path.append(_Finder(_FALLBACK))
     return True

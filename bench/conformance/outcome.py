@@ -1,0 +1,100 @@
+"""What became of one case: ran here, in a process of its own, and was put into one row."""
+
+import json
+import os
+import resource
+import select
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+MEMORY_BYTES = 12 << 30  # address space of one case; beyond it the case fails with MemoryError
+MESSAGE_CHARACTERS = 400
+
+
+@dataclass
+class Outcome:
+    """One row of the results. `error` is None when ok: else a rule of the simulator, an exception type, or a word.
+
+    words  timeout (stopped), crashed (the process died), mismatch (outside the vendor's tolerance),
+           not-refused (a case that must be refused ran)
+    stage  where it failed: simulate (in the kernel), reference (in the library's own torch code), compare, test
+    """
+
+    id: str
+    kernel: str
+    ok: bool = False
+    error: str | None = None
+    message: str = ""
+    where: str = ""
+    stage: str = ""
+    wall_s: float = 0.0
+    sim_wall_s: float = 0.0
+    instructions: int = 0
+    errors: list[dict[str, float]] = field(default_factory=list)
+
+    def blame(self, error: BaseException, stage: str) -> None:
+        """Take the failure from an exception."""
+        self.stage = stage
+        self.error = getattr(error, "rule", None) or type(error).__name__
+        self.message = str(error).strip()[:MESSAGE_CHARACTERS]
+        frames = traceback.extract_tb(error.__traceback__)
+        if frames:
+            self.where = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}"
+
+    def row(self) -> str:
+        """The outcome as a line of JSON, parts that say nothing left out."""
+        return json.dumps({key: value for key, value in asdict(self).items() if key in _ALWAYS or value})
+
+
+_ALWAYS = ("id", "kernel", "ok", "error", "wall_s")
+
+
+def in_own_process(case: str, kernel: str, work: Callable[[Outcome], None], limit_s: float) -> Outcome:
+    """Run `work`, which fills in an Outcome, in a fork; stop it after `limit_s` seconds of wall-clock time."""
+    begin = time.monotonic()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _child(writer, Outcome(case, kernel), work)
+    os.close(writer)
+    answer, stopped = _read(reader, begin + limit_s)
+    if stopped:
+        os.kill(pid, signal.SIGKILL)
+    _, status = os.waitpid(pid, 0)
+    os.close(reader)
+    outcome = Outcome(case, kernel)
+    if stopped:
+        outcome.error, outcome.message = "timeout", f"stopped after {limit_s:g} s"
+    elif not answer:
+        outcome.error, outcome.message = "crashed", f"wait status {status}"
+    else:
+        outcome = Outcome(**json.loads(answer))
+    outcome.wall_s = round(time.monotonic() - begin, 2)
+    return outcome
+
+
+def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
+    """(everything written until the other end closed, whether time ran out first)."""
+    chunks = []
+    while (left := deadline - time.monotonic()) > 0:
+        ready, _, _ = select.select([reader], [], [], left)
+        if ready:
+            chunk = os.read(reader, 1 << 16)
+            if not chunk:
+                return b"".join(chunks), False
+            chunks.append(chunk)
+    return b"", True
+
+
+def _child(writer: int, outcome: Outcome, work: Callable[[Outcome], None]) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    try:
+        work(outcome)
+        os.write(writer, json.dumps(asdict(outcome)).encode())
+    finally:
+        # no interpreter shutdown: the fork shares open files and exit handlers with its parent
+        os._exit(0)

@@ -1,0 +1,84 @@
+"""Run the vendor library's kernels against its own references in our simulator.
+
+    git clone -b 2.29_release https://github.com/aws-neuron/nki-library /tmp/nki-library
+    python bench/conformance/run.py /tmp/nki-library --sample 400 --seed 0
+    python bench/conformance/summary.py
+
+Needs the test extras and `pip install allpairspy`. Nothing of the clone is changed or kept; rows are appended to the
+results file, and a case that has one is not run again.
+"""
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+import cases
+from suite import Suite
+
+RESULTS = Path(__file__).parents[1] / "results" / "conformance.jsonl"
+# one thread, and the same cases in the same order in every process: their collection draws random cases and walks sets
+ENVIRONMENT = {
+    "PYTHONHASHSEED": "0",
+    "NEURON_PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+def main() -> int:
+    """Parse, re-enter with the environment above, collect, run."""
+    options = _arguments()
+    if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
+    clone = options.clone.resolve()
+    tests = sorted((clone / "test" / "integration").rglob("test_*.py"))
+    files = [str(path) for path in tests if not options.kernel or cases.kernel_of(str(path)) in options.kernel]
+    if not files:
+        sys.exit(f"error: {clone} has no test file of {', '.join(options.kernel) or 'any kernel'}")
+    return Suite(clone, lambda suite: _visit(suite, options)).collect(files)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("clone", type=Path, help="a clone of aws-neuron/nki-library, branch 2.29_release")
+    parser.add_argument("--kernel", action="append", default=[], metavar="NAME", help="only these, e.g. rope_hf")
+    parser.add_argument("--match", default="", metavar="TEXT", help="only cases whose id contains TEXT")
+    parser.add_argument("--sample", type=int, metavar="N", help="N cases, stratified by kernel")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--shard", default="1/1", metavar="I/N")
+    parser.add_argument("--again", metavar="CLASS", help="run failed cases again: an error class, or all")
+    parser.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="a case that takes longer fails")
+    parser.add_argument("--list", action="store_true", help="print the cases and run none")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    return parser.parse_args()
+
+
+def _visit(suite: Suite, options: argparse.Namespace) -> None:
+    index, count = map(int, options.shard.split("/"))
+    chosen = [case for case in suite.cases if options.match in case]
+    if options.sample:
+        chosen = cases.sample(chosen, options.sample, options.seed)
+    chosen = cases.shard(chosen, index, count)
+    if options.list:
+        sys.stdout.write("".join(f"{case}\n" for case in chosen))
+        return
+    options.out = options.out.resolve()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    todo = cases.left_to_do(chosen, cases.read_rows(options.out), again=options.again)
+    sys.stderr.write(f"{len(suite.cases)} cases, {suite.too_large} called too large; {len(todo)} to run\n")
+    begin = time.monotonic()
+    for number, case in enumerate(todo, 1):
+        outcome = suite.run(case, options.limit)
+        with options.out.open("a") as results:
+            results.write(outcome.row() + "\n")
+        verdict = "ok" if outcome.ok else f"{outcome.error}: {outcome.message[:100]!r}"
+        name = f"{outcome.kernel}::{case.rsplit('::', 1)[-1]}"
+        sys.stderr.write(f"{number}/{len(todo)} {outcome.wall_s:6.1f}s {name[:90]:90} {verdict}\n")
+    sys.stderr.write(f"{time.monotonic() - begin:.0f} s\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

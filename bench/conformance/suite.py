@@ -1,0 +1,143 @@
+"""The vendor library's own pytest suite, collected from a clone and run case by case with our simulator."""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import measured
+import pytest
+import stand_ins
+from cases import kernel_of
+from outcome import Outcome, in_own_process
+
+NKI = "0.3"  # the API version of branch 2.29_release
+LARGE_SHAPES = "Skipping slow simulation test"  # how their suite marks what it calls too large for a CPU
+
+
+class Suite:
+    """A pytest plugin that collects the clone's cases and hands them to `visit`, which may run them.
+
+    cases  the cases that their authors call small enough, in collection order
+    """
+
+    def __init__(self, clone: Path, visit: Callable[["Suite"], None]) -> None:
+        self.clone = clone
+        self.visit = visit
+        self.items: dict[str, pytest.Item] = {}
+        self.too_large = 0
+        self.current: Outcome | None = None
+
+    @property
+    def cases(self) -> list[str]:
+        return list(self.items)
+
+    def collect(self, files: Sequence[str]) -> int:
+        """Collect from `files` of the clone (all of test/integration if none), visit, and answer pytest's status."""
+        _install(self)
+        with tempfile.TemporaryDirectory() as scratch:
+            arguments = [
+                "-c", str(self.clone / "test" / "pytest.ini"), f"--rootdir={self.clone}",
+                "--import-mode=prepend", "-p", "no:cacheprovider", "-p", "no:benchmark", "-p", "no:hypothesispytest",
+                "-o", f"artifacts_dir={scratch}/artifacts", f"--output-directory={scratch}/out",
+                "--force-local-cleanup", "--test-mode=simulation", "-q", "--no-header", "--no-summary",
+                "--disable-warnings", "--continue-on-collection-errors",
+                *(files or [str(self.clone / "test" / "integration")]),
+            ]  # fmt: skip
+            here = os.getcwd()
+            os.chdir(scratch)
+            try:
+                return int(pytest.main(arguments, plugins=[self]))
+            finally:
+                os.chdir(here)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            sys.stderr.write(f"not collected: {report.nodeid}\n{report.longreprtext[-1500:]}\n")
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        for item in session.items:
+            reasons = [marker.kwargs.get("reason", "") for marker in item.iter_markers("skip")]
+            if not reasons:
+                self.items[item.nodeid] = item
+            self.too_large += any(reason.startswith(LARGE_SHAPES) for reason in reasons)
+        self.visit(self)
+        return True
+
+    def run(self, case: str, limit_s: float) -> Outcome:
+        """Run one case in a process of its own."""
+
+        def work(outcome: Outcome) -> None:
+            self.current = outcome
+            _run_item(self.items[case], outcome)
+
+        return in_own_process(case, kernel_of(case), work, limit_s)
+
+
+def _run_item(item: pytest.Item, outcome: Outcome) -> None:
+    from _pytest.runner import runtestprotocol
+
+    sys.stdout.flush()
+    reports = runtestprotocol(item, nextitem=None, log=False)
+    outcome.ok = all(report.outcome == "passed" for report in reports)
+    if any(report.outcome == "skipped" for report in reports):
+        outcome.error, outcome.stage = "skipped", "test"
+    elif outcome.ok:
+        # the refusal that a negative case asks for is no failure
+        outcome.error, outcome.message, outcome.where, outcome.stage = None, "", "", ""
+    elif outcome.error is None:
+        failed = next(report for report in reports if report.outcome == "failed")
+        text = failed.longreprtext
+        crash = getattr(failed.longrepr, "reprcrash", None)
+        outcome.message = (crash.message if crash else text[-400:])[:400]
+        outcome.where = f"{Path(crash.path).name}:{crash.lineno}" if crash else ""
+        outcome.error, outcome.stage = _classify(outcome.message, text)
+
+
+def _classify(message: str, text: str) -> tuple[str, str]:
+    if "Validation failed for" in message or "alidationException: Validation failed" in message:
+        return "mismatch", "compare"
+    if "was expected to fail" in message:
+        return "not-refused", "test"
+    kind = message.split(":", 1)[0].split(".")[-1]
+    return kind if kind.isidentifier() else "error", "reference" if "_torch.py" in text else "test"
+
+
+def _install(suite: Suite) -> None:
+    import kernels_neuron.sim.shim as shim
+    from kernels_neuron.settings import Settings
+    from kernels_neuron.sim.context import using
+
+    shim.install()
+
+    def simulate(kernel: Any, lnc: int, chip: str, inputs: dict[str, Any]) -> Any:
+        import nki
+
+        outcome = suite.current
+        assert outcome is not None
+        begin = time.monotonic()
+        try:
+            with using(chip, Settings(nki=NKI)) as runs:
+                return nki.jit(kernel)[lnc](**inputs)
+        except BaseException as error:
+            outcome.blame(error, "simulate")
+            raise
+        finally:
+            outcome.sim_wall_s = round(time.monotonic() - begin, 2)
+            outcome.instructions = sum(run.instructions for run in runs)
+
+    stand_ins.install(suite.clone, simulate)
+    import test.integration.nkilib.utils.comparators as comparators
+
+    def record(distances: dict[str, float]) -> None:
+        if suite.current is not None:
+            suite.current.errors.append(distances)
+
+    comparators.maxAllClose = measured.recording(comparators.maxAllClose, record)
+    from test.utils.test_orchestrator import Orchestrator
+
+    # their orchestrator sets this only when it compiles, and reads it after a simulation too
+    Orchestrator._compiled_kernel = None

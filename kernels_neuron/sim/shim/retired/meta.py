@@ -1,0 +1,3 @@
+"""nki.meta: the package that nki.tensor moved to."""
+
+__all__: list[str] = []
