@@ -47,7 +47,8 @@ class Block:
         """Units that find -max of every row's scores, each over the banks of one tile of scores."""
         plan = self.plan
         rows = self.spans[0][1] - self.spans[0][0]
-        self.minus_max = nl.ndarray((rows, len(self.spans), self.heads), dtype=nl.float32, buffer=nl.sbuf)
+        # coarse is good enough: whatever is taken off, it is the same for all keys of a row
+        self.minus_max = nl.ndarray((rows, len(self.spans), self.heads), dtype=nl.bfloat16, buffer=nl.sbuf)
         units = []
         for i in range(len(self.spans)):
             if plan.keys <= plan.bank:
@@ -109,7 +110,7 @@ class Block:
 
     def shift(self):
         """Write -max, turned to a row, beside q: scores come out of the contraction less their maximum."""
-        row = Banked(1, self.heads, self.queries)
+        row = Banked(1, self.heads, self.queries, nl.bfloat16)
         for i, (start, end) in enumerate(self.spans):
             for h in range(self.heads):
                 nisa.nc_transpose(dst=row.item(h)[:, start:end], data=self.minus_max[: end - start, i, h : h + 1])

@@ -14,6 +14,10 @@ from .block import Block
 from .plan import Plan
 from .tiles import Keys, Mask, Part, Stock
 
+# turns of the pipeline by which a block lags behind its load when it is turned, scored, shifted and weighed: each stage
+# uses what an earlier turn left, so that no engine waits in a turn for another one's block
+STAGES = (0, 2, 3, 4, 5)
+
 
 @nki.jit
 def vit_attn(q, k, v, key_mask=None, scale=1.0, q_layout="bhsd", k_layout="bhsd", v_layout="bhsd"):
@@ -35,14 +39,14 @@ def vit_attn(q, k, v, key_mask=None, scale=1.0, q_layout="bhsd", k_layout="bhsd"
     plan = Plan(query.shape, key.shape[2], q.dtype, scale, key_mask is not None)
 
     blocks = make_blocks(query, target, key, value, key_mask, plan)
-    for turn in range(len(blocks) + 3):
-        loading, turning, scoring, weighing = (stage(blocks, turn - lag) for lag in range(4))
+    for turn in range(len(blocks) + STAGES[-1]):
+        loading, turning, scoring, shifting, weighing = (stage(blocks, turn - lag) for lag in STAGES)
         if loading:
             loading.load()
         if turning:
             turning.turn()
-        if weighing:
-            weighing.shift()
+        if shifting:
+            shifting.shift()
         scores = scoring.score_units() if scoring else []
         weights = weighing.weight_units() if weighing else []
         for unit in interleave(scores, weights):
@@ -62,7 +66,7 @@ def make_blocks(query, target, key, value, key_mask, plan):
     blocks = []
     for batch, heads, segments in plan.parts():
         if blocks and plan.alone:
-            blocks += [None] * 3
+            blocks += [None] * STAGES[-1]
         mask = None if key_mask is None else Mask(key_mask[batch], plan)
         stock = Stock(key, value, batch, heads, mask, plan)
         groups = [Keys(stock, group, plan) for group in plan.groups(heads)]
@@ -79,8 +83,8 @@ def stage(blocks, index):
     return blocks[index] if 0 <= index < len(blocks) else None
 
 
-def interleave(first, second):
-    """The units of both lists, each in order, spread evenly over one another."""
-    sides = (first, second)
-    placed = sorted(((i + 0.5) / len(units), side, i) for side, units in enumerate(sides) for i in range(len(units)))
-    return [sides[side][i] for _, side, i in placed]
+def interleave(scores, weights):
+    """The units of both passes in order, spread over one another; scores a little early, as they wait for nothing."""
+    placed = [((i + 0.25) / len(scores), 0, unit) for i, unit in enumerate(scores)]
+    placed += [((i + 0.5) / len(weights), 1, unit) for i, unit in enumerate(weights)]
+    return [unit for _, _, unit in sorted(placed, key=lambda entry: entry[:2])]

@@ -98,15 +98,15 @@ class Plan:
 
 
 class Banked:
-    """A PSUM tile of `count` float32 items of `width` columns each, of which none crosses a bank."""
+    """A PSUM tile of `count` items of `width` columns each, of which none crosses a bank."""
 
-    def __init__(self, rows, count, width):
-        bank = nl.tile_size.psum_bank_fmax
+    def __init__(self, rows, count, width, dtype=nl.float32):
+        bank = nl.tile_size.psum_bank_fmax_bytes // itemsize(dtype)
         self.count, self.width = count, width
         self.per_bank = min(count, bank // width)
         self.banks = -(-count // self.per_bank)
         shape = (rows, self.banks, bank if self.banks > 1 else count * width)
-        self.tile = nl.ndarray(shape, dtype=nl.float32, buffer=nl.psum)
+        self.tile = nl.ndarray(shape, dtype=dtype, buffer=nl.psum)
 
     def item(self, i):
         """[rows, width]"""
