@@ -23,6 +23,9 @@ from .place import place
 from .races import overlapping_writes
 from .tensor import NkiTensor
 
+# `mode` is documented as ignored; public kernels pass the others
+COMPILER_OPTIONS = {"mode", "debug_kernel", "experimental_flags", "show_compiler_tb"}
+
 
 class Kernel:
     """An `@nki.jit` function. Calling it with numpy arrays or torch tensors runs it in the simulator.
@@ -59,8 +62,8 @@ class Kernel:
 
 
 def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """`nki.jit`, with or without parentheses. The only documented option is `mode`, which is ignored."""
-    unknown = set(options) - {"mode"}
+    """`nki.jit`, with or without parentheses. Options that steer the compiler are taken and have no effect."""
+    unknown = set(options) - COMPILER_OPTIONS
     if unknown:
         raise UsageError(
             f"nki.jit takes no argument {', '.join(sorted(unknown))}",
@@ -77,9 +80,10 @@ def simulate(
     """Run an `@nki.jit` function (or a plain one) in the simulator and return its outputs.
 
     kernel    the function, or `function[2]` for two physical cores
-    args      numpy arrays or torch CPU tensors of any strides become HBM tensors; everything else is passed as it is
+    args      numpy arrays or torch tensors of any strides, on the CPU or on the emulated device, become HBM tensors;
+              everything else is passed as it is
     arch      "trn1", "trn2" or "trn3"; default: the enclosing scope's, else NEURON_PLATFORM_TARGET_OVERRIDE, else trn2
-    returns   arrays if numpy came in, tensors if torch came in; a tuple where the kernel returns one
+    returns   arrays if numpy came in, tensors on the same device if torch came in; a tuple where the kernel returns one
 
     Raises KernelError, located at the kernel's line, where the chip would refuse the kernel.
     """
@@ -100,7 +104,7 @@ def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope:
         )
     shared: list[Storage] = []
     bound: dict[str, Storage] = {}
-    torch_came_in = any(_is_torch(value) for value in _leaves(arguments.values()))
+    device = _torch_device(arguments)
     cores, results = [], []
     for program in range(lnc):
         core = NeuronCore(scope.arch, scope.settings, program, lnc, shared)
@@ -112,10 +116,10 @@ def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope:
         place(core.trace, scope.arch)
     if lnc > 1:
         overlapping_writes([core.trace for core in cores])
-    _copy_back(arguments, bound, cores)
     outputs = _outputs(kernel, results[0], cores)
+    _copy_back(arguments, bound, cores)
     scope.runs.append(Run(kernel.__name__, scope.arch, lnc, [core.trace for core in cores]))
-    host = [_to_host(tensor, torch_came_in) for tensor in outputs]
+    host = [_to_host(tensor, device) for tensor in outputs]
     return tuple(host) if isinstance(results[0], (tuple, list)) else host[0]
 
 
@@ -153,14 +157,18 @@ def _is_torch(value: Any) -> bool:
     )
 
 
-def _leaves(values: Any) -> Any:
-    for value in values:
-        if isinstance(value, (tuple, list)):
-            yield from _leaves(value)
-        elif isinstance(value, dict):
-            yield from _leaves(value.values())
-        else:
-            yield value
+def _torch_device(arguments: dict[str, Any]) -> Any:
+    """The one device of the torch tensors among the arguments; None where there are none."""
+    first, device = None, None
+    for name, value in _named_leaves(arguments, ""):
+        if not _is_torch(value):
+            continue
+        if value.device.type not in ("cpu", "neuron"):
+            raise UsageError(f"{name} is on {value.device}, the simulator takes CPU and neuron tensors")
+        if device is not None and value.device != device:
+            raise UsageError(f"{name} is on {value.device} and {first} on {device}, a kernel takes tensors of one device")
+        first, device = name, value.device
+    return device
 
 
 def _to_device(value: Any, name: str, core: NeuronCore, bound: dict[str, Storage]) -> Any:
@@ -182,9 +190,7 @@ def _host_array(value: Any, name: str) -> np.ndarray:
     if isinstance(value, np.ndarray):
         array = value
     else:
-        if value.device.type != "cpu":
-            raise UsageError(f"{name} is on {value.device}, the simulator takes CPU tensors")
-        array = as_array(value)
+        array = as_array(value.detach().cpu())
     if array.ndim == 0:
         raise UsageError(
             f"{name} is a 0-d array, a kernel takes tensors with at least one dim",
@@ -199,12 +205,28 @@ def _copy_back(arguments: dict[str, Any], bound: dict[str, Storage], cores: list
     if not cores[0].settings.execute:
         return
     touched = {region.tile for core in cores for record in core.trace.records for region in record.writes}
-    for name, value in arguments.items():
+    for name, value in _named_leaves(arguments, ""):
         storage = bound.get(name)
         if storage is None or storage.tile.id not in touched:
             continue
-        target = value if isinstance(value, np.ndarray) else as_array(value)
-        target[...] = whole(storage).array()
+        written = whole(storage).array()
+        if not isinstance(value, np.ndarray):
+            # through torch, which widens int32 to int64 where NKI had no wider integer
+            value.detach().copy_(as_tensor(written))
+        elif value.flags.writeable:
+            value[...] = written
+        else:
+            raise UsageError(f"the kernel writes into {name}, which is a read-only array", hint="pass a copy")
+
+
+def _named_leaves(value: Any, name: str) -> Any:
+    """(name, leaf) of nested arguments, named as _to_device names them."""
+    if isinstance(value, (tuple, list, dict)):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in items:
+            yield from _named_leaves(item, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
 
 
 # ---- outputs
@@ -244,9 +266,10 @@ def _check_fully_written(kernel: Kernel, output: NkiTensor, core: NeuronCore) ->
         )
 
 
-def _to_host(tensor: NkiTensor, to_torch: bool) -> Any:
+def _to_host(tensor: NkiTensor, device: Any) -> Any:
+    """An output in the caller's kind: a tensor on `device`, or an array where that is None."""
     if tensor.storage.data is None:
         array = np.zeros(tensor.shape, tensor.dtype.numpy)
     else:
         array = np.array(tensor.array(), copy=True)
-    return as_tensor(array) if to_torch else array
+    return array if device is None else as_tensor(array).to(device)

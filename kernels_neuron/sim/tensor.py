@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -243,13 +244,16 @@ class NkiTensor:
     def flatten_dims(self, first: int, last: int) -> NkiTensor:
         """Dims first..last merged into one; they must be contiguous in memory."""
         first, last = self._free_dim(first, "flatten_dims"), self._dim(last)
-        for dim in range(first, last):
-            if self.strides[dim] != self.strides[dim + 1] * self.shape[dim + 1] and self.shape[dim] != 1:
+        merged = slice(first, last + 1)
+        # the stride of a dim of size 1 is never taken and may be anything
+        dims = [pair for pair in zip(self.shape[merged], self.strides[merged], strict=True) if pair[0] != 1]
+        for (_, outer), (count, inner) in itertools.pairwise(dims):
+            if outer != inner * count:
                 fail("view-flatten", f"dims {first} to {last} of {self!r} are not contiguous in memory")
-        count = math.prod(self.shape[first : last + 1])
+        stride = dims[-1][1] if dims else 1
         return self._view(
-            (*self.shape[:first], count, *self.shape[last + 1 :]),
-            (*self.strides[:first], self.strides[last], *self.strides[last + 1 :]),
+            (*self.shape[:first], math.prod(self.shape[merged]), *self.shape[last + 1 :]),
+            (*self.strides[:first], stride, *self.strides[last + 1 :]),
         )
 
     def reshape(self, shape: Sequence[int]) -> NkiTensor:

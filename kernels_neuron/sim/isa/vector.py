@@ -40,7 +40,7 @@ STORED_AS_FLOAT32 = ("float32", "tfloat32")
 
 
 def alu(op: Op, left: np.ndarray, right: Any, owned: bool = False) -> np.ndarray:
-    """op(left, right) in float32, in place where `left` is `owned`: a temporary, as fresh memory costs more than a sum."""
+    """op(left, right) in float32, in place where `left` is `owned`, a temporary: fresh memory costs more."""
     assert op.alu is not None
     if owned and isinstance(op.alu, np.ufunc):
         return op.alu(left, right, out=left)
