@@ -10,6 +10,8 @@ from kernels_neuron.errors import KernelsNeuronError
 from kernels_neuron.flows import demo
 from kernels_neuron.flows.classify import Question
 
+KINDS = {"attention", "layernorm", "linear", "linear-gelu", "activation", "patch-embedding"}
+
 
 @pytest.mark.slow
 def test_a_registry_that_is_down_is_one_clear_error(tmp_path):
@@ -45,14 +47,12 @@ def test_the_demo_shows_what_it_claims(tmp_path, capsys):
     assert report["images"] == 360 and report["predictions_equal"] is True
     assert report["accuracy_before"] >= 0.96 and report["flop_share_swapped"] >= 0.9
     assert report["logits_rel_l2"]["float32"] <= 2e-5 and report["logits_rel_l2"]["bfloat16"] <= 1e-2
-    assert {row["kind"] for row in report["modules"] if row["outcome"] == "swapped"} == {
-        "attention", "layernorm", "linear", "linear-gelu", "patch-embedding",
-    }  # fmt: skip
     swapped = [row for row in report["modules"] if row["outcome"] == "swapped"]
-    assert all(
-        row["calls"] and not row["fallbacks"] and set(row["rel_l2"]) == {"float32", "bfloat16"} for row in swapped
-    )
-    assert {row["layer"] for row in report["speedups"]} == {row["path"] for row in swapped}
+    assert {row["kind"] for row in swapped} == KINDS
+    assert all(row["calls"] and not row["fallbacks"] for row in swapped)
+    own = [row for row in swapped if row["kind"] != "activation"]  # an activation runs inside a product
+    assert all(set(row["rel_l2"]) == {"float32", "bfloat16"} for row in own)
+    assert {row["layer"] for row in report["speedups"]} == {row["path"] for row in own}
     assert all(row["estimated_us"] > 0 and row["baseline_us"] > 0 for row in report["speedups"])
     page = (tmp_path / "report.html").read_text()
     assert "360 held-out images" in page
