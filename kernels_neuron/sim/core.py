@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -182,8 +183,17 @@ class NeuronCore:
                     step.macs,
                 )
             )
+            if self.programs > 1:
+                self._digest_hbm_writes(step)
             if self.settings.watch:
                 self._show_watched(name, step.writes)
+
+    def _digest_hbm_writes(self, step: Step) -> None:
+        """Note what the step left in HBM, so that two programs that store the same values there are no race."""
+        for tensor in step.writes:
+            if not tensor.on_chip:
+                digest = zlib.crc32(tensor.array().tobytes()) if self.settings.execute else 0
+                self.trace.hbm_digests[len(self.trace.records) - 1] = digest
 
     def _check_written(self, name: str, tensor: NkiTensor) -> None:
         if tensor.size and not tensor.storage.written.contains(tensor.region()):

@@ -166,7 +166,9 @@ def _torch_device(arguments: dict[str, Any]) -> Any:
         if value.device.type not in ("cpu", "neuron"):
             raise UsageError(f"{name} is on {value.device}, the simulator takes CPU and neuron tensors")
         if device is not None and value.device != device:
-            raise UsageError(f"{name} is on {value.device} and {first} on {device}, a kernel takes tensors of one device")
+            raise UsageError(
+                f"{name} is on {value.device} and {first} on {device}, a kernel takes tensors of one device"
+            )
         first, device = name, value.device
     return device
 

@@ -153,7 +153,10 @@ class Place(NamedTuple):
 
 @dataclass
 class Trace:
-    """Everything one program did, in program order."""
+    """Everything one program did, in program order.
+
+    hbm_digests  record index -> checksum of the HBM bytes it left, where programs run in parallel
+    """
 
     arch: str
     program: int
@@ -162,6 +165,7 @@ class Trace:
     places: dict[int, Place] = field(default_factory=dict)
     lines: list[tuple[str, int]] = field(default_factory=list)
     instructions: int = 0
+    hbm_digests: dict[int, int] = field(default_factory=dict)
     _line_ids: dict[tuple[str, int], int] = field(default_factory=dict, repr=False)
 
     def line_id(self, file: str, line: int) -> int:

@@ -350,6 +350,26 @@ def test_language_reductions_fold_the_free_axis():
     np.testing.assert_array_equal(simulate(kernel, A), np.stack([A.sum(1), A.max(1), A.min(1)], axis=1))
 
 
+def test_language_functions_issue_the_instructions_that_the_reference_names():
+    def kernel(x):
+        out = output((8, 4))
+        tile = nl.copy(nl.rsqrt(nl.add(nl.load(x), 1.0)))
+        zeros = nl.zeros_like(tile)
+        average = nl.mean(tile, axis=1, keepdims=True)
+        product = nl.prod(tile, axis=1, keepdims=True)
+        nisa.tensor_scalar(zeros, zeros, nl.add, average, op1=nl.add, operand1=product)
+        nl.store(out, zeros)
+        return out
+
+    with using() as runs:
+        result = nki.jit(kernel)(A)
+    root = 1 / np.sqrt(A.astype(np.float64) + 1)
+    expected = root.mean(axis=1, keepdims=True) + root.prod(axis=1, keepdims=True)
+    np.testing.assert_allclose(result, np.broadcast_to(expected, (8, 4)), rtol=1e-6)
+    engines = {record.name: record.engine for record in runs[0].traces[0].records}
+    assert engines["tensor_copy"] == "vector" and "activation" not in engines
+
+
 def test_an_operator_called_with_the_wrong_operands_is_refused():
     def kernel(x, call):
         call(nl.load(x))

@@ -49,7 +49,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         ours = importlib.import_module(self.modules[module.__name__])
         module.__doc__ = ours.__doc__
-        for name in ours.__all__:
+        for name in ("__all__", *ours.__all__):
             setattr(module, name, getattr(ours, name))
 
         def submodule(name: str) -> ModuleType:
