@@ -17,7 +17,9 @@ def _new(like: NkiTensor, dtype: Any = None, buffer: MemoryRegion = MemoryRegion
 
 def apply(op: Op, *operands: Any, dtype: Any = None) -> NkiTensor:
     """op(x) or op(x, y): a new SBUF tile. Tiles have equal shapes, or y (or x) is a Python number."""
-    if op.act is not None and len(operands) == 1:
+    if len(operands) == 1 and op.name == "copy":
+        return copy(operands[0], dtype)
+    if op.act is not None and len(operands) == 1 and op.name != "rsqrt":
         result = _new(operands[0], dtype)
         TABLE["activation"](dst=result, op=op, data=operands[0])
         return result
@@ -127,9 +129,35 @@ def _reduction(op: Op, negate: bool = False) -> Callable[..., NkiTensor]:
     return reduce
 
 
+def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
+    """The mean over trailing free axes, summed and divided in float32: a new SBUF tile."""
+    total = FUNCTIONS["sum"](x, axis, dtype="float32", keepdims=keepdims)
+    result = _new(total, x.dtype if dtype is None else dtype)
+    scale = total.size / x.size
+    TABLE["tensor_scalar"](dst=result, data=total, op0=OPS["multiply"], operand0=scale)
+    return result
+
+
+def empty_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str = "") -> NkiTensor:
+    """A new unwritten tensor of x's shape, and of its dtype and memory unless told otherwise."""
+    core = current_core("nl.empty_like")
+    return core.allocate(x.shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name)
+
+
+def zeros_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str = "") -> NkiTensor:
+    """A new tile of zeros of x's shape, and of its dtype and memory unless told otherwise."""
+    tile = empty_like(x, dtype, buffer, name)
+    TABLE["memset"](dst=tile, value=0)
+    return tile
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "negative": negative,
+    "empty_like": empty_like,
+    "mean": mean,
+    "prod": _reduction(OPS["multiply"]),
     "sum": _reduction(OPS["add"]),
     "max": _reduction(OPS["maximum"]),
     "min": _reduction(OPS["minimum"]),
+    "zeros_like": zeros_like,
 }
