@@ -10,6 +10,7 @@ results file, and a case that has one is not run again.
 
 import argparse
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ import cases
 from suite import Suite
 
 RESULTS = Path(__file__).parents[1] / "results" / "conformance.jsonl"
+CACHE = Path(__file__).parents[2] / "out" / "conformance"
 # one thread, and the same cases in the same order in every process: their collection draws random cases and walks sets
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
@@ -29,16 +31,51 @@ ENVIRONMENT = {
 
 
 def main() -> int:
-    """Parse, re-enter with the environment above, collect, run."""
+    """Parse, re-enter with the environment above, choose, collect, run."""
     options = _arguments()
     if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
     clone = options.clone.resolve()
-    tests = sorted((clone / "test" / "integration").rglob("test_*.py"))
-    files = [str(path) for path in tests if not options.kernel or cases.kernel_of(str(path)) in options.kernel]
-    if not files:
-        sys.exit(f"error: {clone} has no test file of {', '.join(options.kernel) or 'any kernel'}")
-    return Suite(clone, lambda suite: _visit(suite, options)).collect(files)
+    known = _known_cases(clone)
+    if known.exists():
+        # collecting all takes minutes, so only the files that hold a chosen case are collected
+        todo = _choose(known.read_text().splitlines(), options)
+        files = sorted({str(clone / case.split("::", 1)[0]) for case in todo})
+        return Suite(clone, lambda suite: _run(suite, todo, options)).collect(files) if todo else 0
+    tests = sorted(map(str, (clone / "test" / "integration").rglob("test_*.py")))
+    files = [path for path in tests if not options.kernel or cases.kernel_of(path) in options.kernel]
+
+    def visit(suite: Suite) -> None:
+        if not suite.not_collected and files == tests:
+            known.parent.mkdir(parents=True, exist_ok=True)
+            known.write_text("".join(f"{case}\n" for case in suite.cases))
+        _run(suite, _choose(suite.cases, options), options)
+
+    return Suite(clone, visit).collect(files)
+
+
+def _known_cases(clone: Path) -> Path:
+    """Where the list of all cases of the clone's commit is kept between runs."""
+    commit = subprocess.run(["git", "-C", str(clone), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    return CACHE / f"cases-{commit.stdout.strip()[:12]}.txt"
+
+
+def _choose(everything: list[str], options: argparse.Namespace) -> list[str]:
+    index, count = map(int, options.shard.split("/"))
+    chosen = [
+        case
+        for case in everything
+        if options.match in case and (not options.kernel or cases.kernel_of(case) in options.kernel)
+    ]
+    if options.sample:
+        chosen = cases.sample(chosen, options.sample, options.seed)
+    chosen = cases.shard(chosen, index, count)
+    if options.list:
+        sys.stdout.write("".join(f"{case}\n" for case in chosen))
+        return []
+    todo = cases.left_to_do(chosen, cases.read_rows(options.out), again=options.again)
+    sys.stderr.write(f"{len(everything)} cases, {len(chosen)} chosen, {len(todo)} to run\n")
+    return todo
 
 
 def _arguments() -> argparse.Namespace:
@@ -53,22 +90,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="a case that takes longer fails")
     parser.add_argument("--list", action="store_true", help="print the cases and run none")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    return parser.parse_args()
-
-
-def _visit(suite: Suite, options: argparse.Namespace) -> None:
-    index, count = map(int, options.shard.split("/"))
-    chosen = [case for case in suite.cases if options.match in case]
-    if options.sample:
-        chosen = cases.sample(chosen, options.sample, options.seed)
-    chosen = cases.shard(chosen, index, count)
-    if options.list:
-        sys.stdout.write("".join(f"{case}\n" for case in chosen))
-        return
+    options = parser.parse_args()
     options.out = options.out.resolve()
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    todo = cases.left_to_do(chosen, cases.read_rows(options.out), again=options.again)
-    sys.stderr.write(f"{len(suite.cases)} cases, {suite.too_large} called too large; {len(todo)} to run\n")
+    return options
+
+
+def _run(suite: Suite, todo: list[str], options: argparse.Namespace) -> None:
     begin = time.monotonic()
     for number, case in enumerate(todo, 1):
         outcome = suite.run(case, options.limit)

@@ -76,6 +76,18 @@ def simulated(run: Callable[..., Any]) -> Callable[..., Any]:
     return Launch
 
 
+def frontend(run: Callable[..., Any]) -> ModuleType:
+    """`nki.compiler.frontend`, which their trace-only cases compile with: compiling is running here."""
+
+    class NKIFrontend:
+        def compile(self, kernel: Any, inputs: dict[str, Any], target: str, lnc: int, **options: Any) -> None:
+            run(kernel, lnc, target, inputs)
+
+    module = ModuleType("nki.compiler.frontend")
+    module.NKIFrontend = module.ParserFrontend = NKIFrontend  # type: ignore[attr-defined]
+    return module
+
+
 def install(clone: Path, run: Callable[..., Any]) -> None:
     """Make the clone's tests importable in this process, with `run` behind `nki.cpu_simulate`."""
     sys.meta_path.append(_Shells())
@@ -95,6 +107,7 @@ def install(clone: Path, run: Callable[..., Any]) -> None:
         if not hasattr(sys.modules[parent], child):
             setattr(sys.modules[parent], child, module)
     sys.modules["nki"].cpu_simulate = simulated(run)  # type: ignore[attr-defined]
+    sys.modules["nki.compiler.frontend"] = frontend(run)
     for name in ("neuronxcc.starfish", "neuronxcc.starfish.support", "neuronxcc.starfish.support.dtype"):
         module = sys.modules[name] = ModuleType(name)
         module.__path__ = []
