@@ -21,6 +21,7 @@ from .locate import caller, fail
 from .memory import MemoryRegion, Storage
 from .tensor import NkiTensor, row_major
 from .trace import Price, Record, Tile, Trace
+from .turns import ALONE, Seat
 
 MAX_TENSOR_DIMS = 5
 
@@ -32,6 +33,7 @@ class Step:
     macs    multiply-accumulates, for TensorE steps
     matmul  True when `writes` come from the matmul data path, which PSUM accumulation rules look at
     marks   False when the instruction marks the bytes it wrote itself, because the data decides which they are
+    meets   True where the step waits for another program: accesses to what it `writes` are ordered around it
     """
 
     engine: str
@@ -42,24 +44,33 @@ class Step:
     macs: int = 0
     matmul: bool = False
     marks: bool = True
+    meets: bool = False
 
 
 class NeuronCore:
     """One physical core running one program of a launch grid.
 
-    shared        the launch's shared-HBM allocations in order: program 1 gets the tensors program 0 made
+    shared        the launch's shared-HBM allocations in order: every program gets the tensors the first one made
+    seat          how it meets the other programs of the launch
     accumulators  the registers of VectorE and ScalarE, which survive from one reducing instruction to the next
     defined       which of these registers hold a value that a document defines
     """
 
     def __init__(
-        self, arch: Arch, settings: Settings, program: int = 0, programs: int = 1, shared: list[Storage] | None = None
+        self,
+        arch: Arch,
+        settings: Settings,
+        program: int = 0,
+        programs: int = 1,
+        shared: list[Storage] | None = None,
+        seat: Seat = ALONE,
     ) -> None:
         self.arch = arch
         self.settings = settings
         self.switches = switches.resolve(settings.switches)
         self.program = program
         self.programs = programs
+        self.seat = seat
         self.trace = Trace(arch.name, program)
         self.storages: list[Storage] = []
         # running sums of the reducing instructions, one float32 per partition and engine
@@ -67,7 +78,7 @@ class NeuronCore:
         self.defined = {engine: np.zeros(arch.partitions, bool) for engine in ("scalar", "vector")}
         self._shared = shared if shared is not None else []
         self._next_shared = 0
-        self._next_tile = program << 32  # programs share HBM tensors, never tile ids
+        self._next_tile = seat.index << 32  # programs share HBM tensors, never tile ids
 
     # ---- allocation
 
@@ -184,12 +195,15 @@ class NeuronCore:
                 )
             )
             if self.programs > 1:
-                self._digest_hbm_writes(step)
+                self._note_for_races(step)
             if self.settings.watch:
                 self._show_watched(name, step.writes)
 
-    def _digest_hbm_writes(self, step: Step) -> None:
-        """Note what the step left in HBM, so that two programs that store the same values there are no race."""
+    def _note_for_races(self, step: Step) -> None:
+        """Note barriers, and what the step left in HBM: two programs that store the same values there are no race."""
+        if step.meets:
+            self.trace.barriers[len(self.trace.records) - 1] = step.writes[0].storage.tile.id if step.writes else None
+            return
         for tensor in step.writes:
             if not tensor.on_chip:
                 digest = zlib.crc32(tensor.array().tobytes()) if self.settings.execute else 0

@@ -7,24 +7,40 @@ from kernels_neuron.errors import KernelError
 from .trace import Region, Trace
 
 
-def overlapping_writes(traces: list[Trace]) -> None:
-    """Raise KernelError where one program writes HBM bytes that another one reads or writes.
+def overlapping_writes(traces: list[Trace], orders_everything: bool = False) -> None:
+    """Raise KernelError where one program writes HBM bytes that another one reads or writes between the same barriers.
 
-    Programs that all do the same work, and store the same values in the same place, agree whatever their order: public
-    kernels that do not use the grid are launched so.
+    A barrier on a tensor orders what came before it in every program and what comes after; the others it leaves alone,
+    unless `orders_everything`. Programs that all do the same work, and store the same values in the same place, agree
+    whatever their order: public kernels that do not use the grid are launched so.
     """
     agreed = _writes_that_agree(traces)
-    for writer in traces:
-        touched: dict[int, np.ndarray] = {}
-        for index, record in enumerate(writer.records):
-            for region in record.writes:
-                tile = writer.tiles[region.tile]
-                if not tile.on_chip and (region, writer.hbm_digests.get(index)) not in agreed:
-                    mask = touched.setdefault(tile.id, np.zeros(tile.nbytes, bool))
-                    _window(mask, region)[...] = True
-        for other in traces:
+    accesses = [_accesses(trace, orders_everything) for trace in traces]
+    for writer, mine in zip(traces, accesses, strict=True):
+        touched: dict[tuple[int, int], np.ndarray] = {}
+        for index, region, is_write, epoch in mine:
+            if is_write and (region, writer.hbm_digests.get(index)) not in agreed:
+                mask = touched.setdefault((region.tile, epoch), np.zeros(writer.tiles[region.tile].nbytes, bool))
+                _window(mask, region)[...] = True
+        for other, theirs in zip(traces, accesses, strict=True):
             if other is not writer:
-                _look_for(writer, other, touched)
+                _look_for(writer, other, touched, theirs)
+
+
+Access = tuple[int, Region, bool, int]  # record, bytes of an HBM tile, is a write, barriers passed before it
+
+
+def _accesses(trace: Trace, orders_everything: bool) -> list[Access]:
+    """Every access to HBM, with the number of barriers on that tile that came before it."""
+    passed: dict[int | None, int] = {}
+    found: list[Access] = []
+    for index, region, is_write in trace.uses():
+        if index in trace.barriers:
+            key = None if orders_everything else trace.barriers[index]
+            passed[key] = passed.get(key, 0) + 1
+        elif not trace.tiles[region.tile].on_chip:
+            found.append((index, region, is_write, passed.get(None if orders_everything else region.tile, 0)))
+    return found
 
 
 def _writes_that_agree(traces: list[Trace]) -> set[tuple[Region, int | None]]:
@@ -41,16 +57,16 @@ def _writes_that_agree(traces: list[Trace]) -> set[tuple[Region, int | None]]:
     return set.intersection(*each)
 
 
-def _look_for(writer: Trace, other: Trace, touched: dict[int, np.ndarray]) -> None:
-    for index, region, is_write in other.uses():
-        mask = touched.get(region.tile)
+def _look_for(writer: Trace, other: Trace, touched: dict[tuple[int, int], np.ndarray], theirs: list[Access]) -> None:
+    for index, region, is_write, epoch in theirs:
+        mask = touched.get((region.tile, epoch))
         if mask is not None and _window(mask, region).any():
             record = other.records[index]
             raise KernelError(
                 f"program {other.program} {'writes' if is_write else 'reads'} bytes of {other.tiles[region.tile]} "
                 f"that program {writer.program} writes, and nothing orders the two",
                 rule="race",
-                hint="give each program its own rows by nl.program_id(0)",
+                hint="give each program its own rows by nl.program_id(0), or put a core_barrier on the tensor between",
                 where=other.where(record.where),
             )
 

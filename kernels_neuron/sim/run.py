@@ -1,10 +1,11 @@
-"""Running a kernel: binding arguments, one program after another, and the checks that need the whole run."""
+"""Running a kernel: binding arguments, its programs side by side, and the checks that need the whole run."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .memory import MemoryRegion, Storage
 from .place import place
 from .races import overlapping_writes
 from .tensor import NkiTensor
+from .turns import ALONE, Seat, Turns
 
 # `mode` is documented as ignored; public kernels pass the others
 COMPILER_OPTIONS = {"mode", "debug_kernel", "experimental_flags", "show_compiler_tb"}
@@ -96,31 +98,85 @@ def simulate(
 
 def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> Any:
     """Run all programs of one launch and return the outputs in the caller's kind."""
-    arguments = _bind(kernel, args, kwargs)
+    return launch_ranks(kernel, [(args, kwargs)], scope)[0]
+
+
+def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], scope: Scope) -> list[Any]:
+    """Run one launch per rank, each with its own arguments, side by side; the outputs by rank."""
     lnc = kernel.grid or scope.settings.lnc
     if lnc == 2 and scope.arch.generation < 3:
         raise KernelError(
             f"{scope.arch.name} has no logical cores of two, launch the kernel without a grid", rule="lnc"
         )
-    shared: list[Storage] = []
-    bound: dict[str, Storage] = {}
-    device = _torch_device(arguments)
-    cores, results = [], []
-    for program in range(lnc):
-        core = NeuronCore(scope.arch, scope.settings, program, lnc, shared)
-        with running(core, scope):
-            values = {name: _to_device(value, name, core, bound) for name, value in arguments.items()}
-            results.append(_call(kernel.function, values))
-        cores.append(core)
-    for core in cores:
-        place(core.trace, scope.arch)
-    if lnc > 1:
-        overlapping_writes([core.trace for core in cores])
-    outputs = _outputs(kernel, results[0], cores)
-    _copy_back(arguments, bound, cores)
-    scope.runs.append(Run(kernel.__name__, scope.arch, lnc, [core.trace for core in cores]))
+    ranks = [_Rank(_bind(kernel, args, kwargs)) for args, kwargs in calls]
+    for rank, seats in zip(ranks, _seats(len(ranks), lnc), strict=True):
+        rank.seat(scope, seats)
+    _play(kernel, ranks, scope)
+    for rank in ranks:
+        for core in rank.cores:
+            place(core.trace, scope.arch)
+        if lnc > 1:
+            traces = [core.trace for core in rank.cores]
+            overlapping_writes(traces, rank.cores[0].switches["barrier_orders"] == "everything")
+    return [_finish(kernel, rank, scope) for rank in ranks]
+
+
+@dataclass
+class _Rank:
+    """One launch on one logical core: its arguments, what they are bound to, its programs and their results."""
+
+    arguments: dict[str, Any]
+    bound: dict[str, Storage] = field(default_factory=dict)
+    cores: list[NeuronCore] = field(default_factory=list)
+    values: list[dict[str, Any]] = field(default_factory=list)
+    result: Any = None
+
+    def seat(self, scope: Scope, seats: list[Seat]) -> None:
+        """Make a core per program, with the arguments bound once for all of them."""
+        shared: list[Storage] = []
+        for program, seat in enumerate(seats):
+            core = NeuronCore(scope.arch, scope.settings, program, len(seats), shared, seat)
+            self.values.append(
+                {name: _to_device(value, name, core, self.bound) for name, value in self.arguments.items()}
+            )
+            self.cores.append(core)
+
+
+def _seats(ranks: int, lnc: int) -> list[list[Seat]]:
+    if ranks * lnc == 1:
+        return [[ALONE]]
+    of_rank = tuple(tuple(range(rank * lnc, (rank + 1) * lnc)) for rank in range(ranks))
+    names = [
+        f"program {program}" if ranks == 1 else f"rank {rank}" if lnc == 1 else f"program {program} of rank {rank}"
+        for rank in range(ranks)
+        for program in range(lnc)
+    ]
+    turns = Turns(names)
+    return [[Seat(turns, index, rank, of_rank[rank], of_rank) for index in of_rank[rank]] for rank in range(ranks)]
+
+
+def _play(kernel: Kernel, ranks: list[_Rank], scope: Scope) -> None:
+    def body(core: NeuronCore, values: dict[str, Any]) -> Callable[[], Any]:
+        def run() -> Any:
+            with running(core, scope):
+                return _call(kernel.function, values)
+
+        return run
+
+    bodies = [body(core, values) for rank in ranks for core, values in zip(rank.cores, rank.values, strict=True)]
+    turns = ranks[0].cores[0].seat.turns
+    results = [bodies[0]()] if turns is None else turns.run(bodies)
+    for rank in ranks:
+        rank.result = results[rank.cores[0].seat.index]
+
+
+def _finish(kernel: Kernel, rank: _Rank, scope: Scope) -> Any:
+    outputs = _outputs(kernel, rank.result, rank.cores)
+    _copy_back(rank.arguments, rank.bound, rank.cores)
+    scope.runs.append(Run(kernel.__name__, scope.arch, len(rank.cores), [core.trace for core in rank.cores]))
+    device = _torch_device(rank.arguments)
     host = [_to_host(tensor, device) for tensor in outputs]
-    return tuple(host) if isinstance(results[0], (tuple, list)) else host[0]
+    return tuple(host) if isinstance(rank.result, (tuple, list)) else host[0]
 
 
 # ---- arguments

@@ -59,6 +59,11 @@ SWITCHES: dict[str, Switch] = {
         ("refuse", "storage"),
         "two documents disagree on whether .ap() on a view with an offset starts at the view or at the storage",
     ),
+    "barrier_orders": Switch(
+        "data",
+        ("data", "everything"),
+        "core_barrier names one tensor, so accesses to the others are taken to have no order around it",
+    ),
     "slice_beyond_end": Switch("refuse", ("refuse",), "samples clamp with min(), so a slice past the end is a mistake"),
     "tf32_rounding": Switch("nearest_even", ("nearest_even",), "every documented cast rounds to nearest even"),
 }

@@ -156,6 +156,7 @@ class Trace:
     """Everything one program did, in program order.
 
     hbm_digests  record index -> checksum of the HBM bytes it left, where programs run in parallel
+    barriers     record index -> the tile whose accesses a barrier orders, None where it orders none
     """
 
     arch: str
@@ -166,6 +167,7 @@ class Trace:
     lines: list[tuple[str, int]] = field(default_factory=list)
     instructions: int = 0
     hbm_digests: dict[int, int] = field(default_factory=dict)
+    barriers: dict[int, int | None] = field(default_factory=dict)
     _line_ids: dict[tuple[str, int], int] = field(default_factory=dict, repr=False)
 
     def line_id(self, file: str, line: int) -> int:

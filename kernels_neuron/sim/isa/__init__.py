@@ -1,6 +1,6 @@
 """The instruction table: one function per `nki.isa` instruction, with its rules, its price and its effect."""
 
-from . import dma, gpsimd, reduce, scalar, search, select, shuffle, tensor, vector
+from . import dma, gpsimd, multicore, reduce, scalar, search, select, shuffle, tensor, vector
 from .table import TABLE
 
-__all__ = ["TABLE", "dma", "gpsimd", "reduce", "scalar", "search", "select", "shuffle", "tensor", "vector"]
+__all__ = ["TABLE", "dma", "gpsimd", "multicore", "reduce", "scalar", "search", "select", "shuffle", "tensor", "vector"]

@@ -199,6 +199,15 @@ def vector_transpose(arch: Arch, f: Facts) -> Price:
     return _engine(arch, "vector", f.n)
 
 
+# ---- between cores
+
+
+def semaphore(arch: Arch, f: Facts) -> Price:
+    """Setting a semaphore of the other core and seeing its own, as between two engines; assumed, none is published."""
+    timing = arch.gpsimd
+    return Price(timing.set_ns + timing.wake_ns, timing.set_ns + timing.wake_ns)
+
+
 # ---- DMA
 
 
@@ -254,6 +263,8 @@ _FORMULAS: dict[str, Callable[[Arch, Facts], Price]] = {
     "max8": stream,
     "nc_find_index8": stream,
     "nc_match_replace8": stream,  # [isa] says min(64, N), which can only be max
+    "core_barrier": semaphore,
+    "sendrecv": semaphore,  # of the receiving side; the sender pays a DMA
     "tensor_scalar_cumulative": stream_twice,  # no formula is published; assumed as tensor_tensor_scan
 }
 

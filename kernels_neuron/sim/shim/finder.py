@@ -13,6 +13,7 @@ _MODULES = {
     "nki": "kernels_neuron.sim.shim.nki",
     "nki.language": "kernels_neuron.sim.shim.language",
     "nki.isa": "kernels_neuron.sim.shim.isa",
+    "nki.collectives": "kernels_neuron.sim.shim.collectives",
     "nki.typing": "kernels_neuron.sim.shim.typing",
     # where older versions kept things
     "nki.compiler": "kernels_neuron.sim.shim.retired.compiler",
