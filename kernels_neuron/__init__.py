@@ -13,6 +13,7 @@ from .sim.run import simulate
 from .sim.shim import install as _install
 
 if TYPE_CHECKING:
+    from . import device
     from .cost.profile import Profile, profile
     from .flows.local import kernelize
     from .loader import KernelReport, check_model, get_kernel, report, unkernelize
@@ -22,6 +23,7 @@ __all__ = [
     "Profile",
     "Settings",
     "check_model",
+    "device",
     "get_kernel",
     "kernelize",
     "profile",
@@ -50,6 +52,8 @@ _install()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "device":
+        return importlib.import_module(".device", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name], __name__), name)

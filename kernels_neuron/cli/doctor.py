@@ -30,7 +30,8 @@ def run(json: Annotated[bool, typer.Option("--json", help="Print one JSON object
 
 def _print(found: Diagnosis) -> None:
     print(f"kernels-neuron {found.version}, python {found.python}")
-    print(f"kernels run on: {found.path} ({found.why})\n")
+    print(f"kernels run on: {found.path} ({found.why})")
+    print(f"emulated torch device: {'on' if found.emulated_device else 'off'} ({found.emulated_device_why})\n")
     columns = ("part", "installed", "asked", "for", "state")
     table(columns, [(p.name, p.version, p.asked or None, p.needed_by or "everything", p.state) for p in found.parts])
     for note in found.notes:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from kernels_neuron.device import real_torch_neuronx
+
 PLACEHOLDER = "0.0.1"  # PyPI's nki, neuronx-cc and torch-neuronx of this version only raise
 THIS = "kernels-neuron"
 
@@ -29,12 +31,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """path is "device", "vendor-simulator" or "simulator": what a kernel called on this machine runs on, and `why`."""
+    """path is "device", "vendor-simulator" or "simulator": what a kernel called on this machine runs on, and `why`.
+
+    emulated_device   whether `import torch` in this environment gives an emulated torch.device("neuron")
+    """
 
     python: str
     version: str
     path: str
     why: str
+    emulated_device: bool
+    emulated_device_why: str
     parts: list[Part]
     notes: list[str]
 
@@ -48,7 +55,7 @@ def diagnose() -> Diagnosis:
     """Look at this interpreter's distributions, the environment and /dev."""
     path, why = chosen_path()
     python = ".".join(str(number) for number in sys.version_info[:3])
-    return Diagnosis(python, metadata.version(THIS), path, why, list(_parts()), list(_notes()))
+    return Diagnosis(python, metadata.version(THIS), path, why, *emulated_device(), list(_parts()), list(_notes()))
 
 
 def chosen_path() -> tuple[str, str]:
@@ -64,6 +71,20 @@ def chosen_path() -> tuple[str, str]:
     if not any(Path("/dev").glob("neuron*")):
         return "vendor-simulator", f"the vendor's nki {nki} is installed and there is no /dev/neuron device"
     return "device", f"nki {nki}, TorchNeuron {torch_neuronx} and a device are there"
+
+
+def emulated_device() -> tuple[bool, str]:
+    """Whether `import torch` will register the emulated device, and why."""
+    real = real_torch_neuronx()
+    if real is not None:
+        return False, f"TorchNeuron {real} is installed"
+    if os.environ.get("KERNELS_NEURON_SIM") != "1":
+        return False, "set KERNELS_NEURON_SIM=1, or call kernels_neuron.device.enable(), to register it"
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
+        return False, "TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps torch from registering devices"
+    if not any(entry.dist and entry.dist.name == THIS for entry in metadata.entry_points(group="torch.backends")):
+        return False, f"this installation of {THIS} has no torch.backends entry point; install it again"
+    return True, "KERNELS_NEURON_SIM=1 registers it at `import torch`"
 
 
 def real_version(distribution: str) -> str | None:

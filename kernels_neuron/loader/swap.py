@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from kernels_neuron.device import is_enabled
 from kernels_neuron.errors import SwapError, UsageError
 
 from .attention import restore_implementation
@@ -108,7 +109,8 @@ _said_where_kernels_run = False
 def _say_where_kernels_run() -> None:
     global _said_where_kernels_run
     neuron = getattr(torch, "neuron", None) if "torch_neuronx" in sys.modules else None
-    if _said_where_kernels_run or (neuron is not None and neuron.is_available()):
+    has_device = neuron is not None and neuron.is_available() and not is_enabled()
+    if _said_where_kernels_run or has_device:
         return
     _said_where_kernels_run = True
     warnings.warn(
