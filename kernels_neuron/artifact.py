@@ -193,15 +193,17 @@ def digest_problems(variant_dir: Path | str, metadata: Metadata) -> list[str]:
     return _read_verified(Path(variant_dir), metadata)[1]
 
 
-def import_variant(variant_dir: Path | str) -> ModuleType:
+def import_variant(variant_dir: Path | str, metadata: Metadata | None = None) -> ModuleType:
     """The kernel in a variant folder, as a module named by its id; nothing of it runs before its digest is checked.
+
+    metadata  what the caller read there and checked, so that a change of the file since then has no effect; None: read
 
     The bytes that were hashed are the bytes that run: each file is read once, bytecode is neither read nor written.
     A second call gives the same module. Refuses an id that is loaded already with another digest, because torch
     operators and submodules are found by that id.
     """
     root = Path(variant_dir).resolve()
-    metadata = Metadata.read(root)
+    metadata = metadata or Metadata.read(root)
     with _IMPORTING:
         loaded = _loaded(metadata, root)
         if loaded is not None:

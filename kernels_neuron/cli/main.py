@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "check": "check",
     "publish": "publish",
     "registry": "registry",
+    "prefetch": "prefetch",
     "new": "new",
     "doctor": "doctor",
 }

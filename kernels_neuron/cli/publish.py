@@ -1,6 +1,7 @@
 """`kernels-neuron publish`: build/ to a registry or the Hub."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ def run(
     owner: Annotated[str | None, typer.Option(help="The namespace; default the token's own name.")] = None,
     private: Annotated[bool, typer.Option("--private", help="Make new repos private.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would change, upload nothing.")] = False,
+    sign: Annotated[Path | None, typer.Option(metavar="KEY", help="Sign with this Ed25519 key (PEM).")] = None,
     verified: Annotated[bool, typer.Option("--verified", help="These sources were verified already.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
@@ -27,7 +29,8 @@ def run(
     Example:
       kernels-neuron publish --to http://127.0.0.1:8080 --owner me
     """
-    rows = publish(kernels, to=to, owner=owner, private=private, dry_run=dry_run, verified=verified, step=say)
+    options: dict[str, Any] = {"private": private, "dry_run": dry_run, "verified": verified, "sign": sign}
+    rows = publish(kernels, to=to, owner=owner, step=say, **options)
     if json:
         print_json([_row(row) for row in rows])
         return

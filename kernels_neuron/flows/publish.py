@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from kernels_neuron.errors import FileProblems
 from kernels_neuron.hub.serving import run_server
-from kernels_neuron.hub.upload import Plan, check_rights, connect, plan_upload, read_release, upload
+from kernels_neuron.hub.upload import Plan, check_rights, connect, plan_upload, read_release, signed, upload
 from kernels_neuron.manifest import PACKAGED, Manifest
+from kernels_neuron.signing import public_text, read_private_key
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -38,6 +39,7 @@ def publish(
     private: bool = False,
     dry_run: bool = False,
     verified: bool = False,
+    sign: Path | None = None,
     step: Step = lambda text: None,
 ) -> list[Row]:
     """Build, check, verify and upload kernels; returns a row for each.
@@ -48,16 +50,21 @@ def publish(
     token    None: the one that Hugging Face tools would use
     dry_run  say what would change; build/ is written, the target is not
     verified the numeric check of these very sources was done elsewhere, and is left out here
+    sign     a PEM file with an Ed25519 key, which signs the metadata.json of every variant
 
     The order: rights, build, check, version gate, numeric check of what changes, and then one upload each, read back.
     Nothing is uploaded unless all the kernels pass all of it.
     """
     manifest = manifest or Manifest.read()
     kernels = manifest.select(names)
+    key = read_private_key(sign) if sign else None
     with _target(to, token, dry_run) as api:
         step(f"ask {api.endpoint} for the right to publish")
         owner = check_rights(api, owner)
         releases = [read_release(folder) for folder in _built(manifest, [kernel.name for kernel in kernels], step)]
+        if key:
+            step(f"sign with {public_text(key)}")
+            releases = [signed(release, key) for release in releases]
         plans = [plan_upload(api, release, owner) for release in releases]
         for plan, release in zip(plans, releases, strict=True):
             plan.api.require_open(plan.repo_id, release.version)

@@ -5,17 +5,19 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels_neuron.artifact import METADATA, Metadata, digest_problems
 from kernels_neuron.errors import ArtifactError, HubError
+from kernels_neuron.signing import SIGNATURES, sign, signature_path
 
 from .card import front_matter_problem
 from .gate import Verdict, judge
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from huggingface_hub import HfApi
 
 KERNEL = "kernel"
@@ -105,6 +107,14 @@ def read_release(folder: Path) -> Release:
     return Release(folder.name, versions.pop(), names, files, card.read_bytes() if card.is_file() else None)
 
 
+def signed(release: Release, key: "Ed25519PrivateKey") -> Release:
+    """The same release with a signature over the metadata.json of each variant."""
+    signatures = {
+        signature_path(variant): sign(key, release.files[f"build/{variant}/{METADATA}"]) for variant in release.variants
+    }
+    return replace(release, files={**release.files, **signatures})
+
+
 def connect(endpoint: str, token: str | None = None) -> "HfApi":
     """A client of the Hub at `endpoint`. Without a token it uses the one that Hugging Face tools would use."""
     from huggingface_hub import HfApi
@@ -148,10 +158,16 @@ def plan_upload(api: "HfApi", release: Release, owner: str) -> Plan:
         on_main = _tree(api, repo_id, main) if main else {}
     # a branch at main has not been published to: what it holds under our folders is inherited
     fresh = head is None or head == main
-    stale = ("build/", "benchmarks/") if fresh else tuple(f"build/{variant}/" for variant in release.variants)
+    stale = (
+        ("build/", "benchmarks/", f"{SIGNATURES}/")
+        if fresh
+        else tuple(f"build/{variant}/" for variant in release.variants)
+    )
     adds = tuple(path for path in release.files if path not in there)
     changes = tuple(path for path, data in release.files.items() if path in there and there[path] not in _oids(data))
     deletes = tuple(path for path in sorted(there) if path.startswith(stale) and path not in release.files)
+    if not fresh:
+        deletes += _stale_signatures(release, there, (*adds, *changes))
     verdict = Verdict()
     if head is not None and not fresh:
         touched = {path.split("/")[1] for path in (*adds, *changes, *deletes) if path.startswith("build/")}
@@ -267,6 +283,13 @@ def read_file(api: "HfApi", repo_id: str, revision: str, path: str) -> bytes:
     with tempfile.TemporaryDirectory() as cache, _explained(api):
         got = api.hf_hub_download(repo_id, path, repo_type=KERNEL, revision=revision, cache_dir=cache, tqdm_class=NoBar)
         return Path(got).read_bytes()
+
+
+def _stale_signatures(release: Release, there: Mapping[str, str], written: tuple[str, ...]) -> tuple[str, ...]:
+    """Signatures there whose metadata.json this release replaces, unless it brings new ones."""
+    replaced = [variant for variant in release.variants if f"build/{variant}/{METADATA}" in written]
+    paths = [signature_path(variant) for variant in replaced]
+    return tuple(path for path in paths if path in there and path not in release.files)
 
 
 def _sources(root: Path) -> list[Path]:

@@ -12,7 +12,8 @@ from typing import Any
 from kernels_neuron.artifact import Metadata
 from kernels_neuron.errors import ArtifactError, HubError, UsageError
 
-from .get import RepoMissing, get_kernel, is_kernel_folder
+from .fetch import RepoMissing
+from .get import get_kernel, is_kernel_folder
 
 KERNELS = ("layernorm", "gemm", "vit_attn", "patch_embed")
 

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import subprocess
 
 import pytest
 
@@ -55,3 +56,16 @@ def test_a_registry_that_is_down_is_one_clear_error_before_the_build(project, ca
     err = capsys.readouterr().err
     assert "error: no Hub answers at" in err and "hint: start one with kernels-neuron registry serve" in err
     assert not (project / "build").exists()
+
+
+def test_publish_signs_with_a_key_and_shows_the_line_to_trust(project, capsys):
+    key = project / "key.pem"
+    assert run(["publish", "--sign", str(key), "--verified"]) == 2
+    assert "there is no key file" in capsys.readouterr().err
+    made = subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(key)], check=False)
+    if made.returncode:
+        pytest.skip("there is no openssl here that makes Ed25519 keys")
+    assert run(["publish", "--sign", str(key), "--verified", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "signatures/torch-neuron.json" in json.loads(out)[0]["adds"]
+    assert "sign with ed25519 " in err

@@ -10,7 +10,7 @@ import pytest
 from kernels_neuron.errors import ArtifactError, HubError
 from kernels_neuron.hub.storage.damage import find_damage
 from kernels_neuron.hub.store import Message, Put
-from kernels_neuron.hub.upload import Plan, check_rights, connect, plan_upload, read_release, upload
+from kernels_neuron.hub.upload import Plan, check_rights, connect, plan_upload, read_release, signed, upload
 
 
 @pytest.fixture
@@ -261,3 +261,22 @@ def test_the_registry_refuses_a_variant_whose_digest_is_wrong(server, api, kerne
 def test_a_plan_with_only_a_new_branch_is_not_empty():
     assert not Plan("a/b", "v1", False, True, (), (), (), False).is_empty
     assert Plan("a/b", "v1", False, False, (), (), (), False).is_empty
+
+
+@pytest.fixture
+def key():
+    return pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519").Ed25519PrivateKey.generate()
+
+
+def test_a_signature_lies_beside_the_variants_and_signing_again_changes_nothing(server, api, kernel, key):
+    done = upload(api, signed(read_release(kernel), key), "org")
+    assert "signatures/torch-cpu.json" in files(server, done.repo_id, "v1")
+    assert not upload(api, signed(read_release(kernel), key), "org").changed
+    assert not upload(api, read_release(kernel), "org").changed, "what is signed stays signed"
+
+
+def test_a_signature_goes_with_the_metadata_it_signed(server, api, build, key):
+    upload(api, signed(read_release(build()), key), "org")
+    done = upload(api, read_release(build(factor=5)), "org")
+    assert done.plan.deletes == ("signatures/torch-cpu.json",)
+    assert "signatures/torch-cpu.json" not in files(server, done.repo_id, "v1")

@@ -119,7 +119,7 @@ def test_a_repo_needs_one_of_version_and_revision():
     with pytest.raises(UsageError, match="needs a version or a revision of org/neuron-layernorm") as error:
         get_kernel("org/neuron-layernorm")
     assert error.value.hint == "pass version=1"
-    with pytest.raises(UsageError, match="a version or a revision, got 1 and 'v1'"):
+    with pytest.raises(UsageError, match="a version, a revision or a lock, got revision 'v1' and version 1"):
         get_kernel("org/neuron-layernorm", version=1, revision="v1")
 
 
