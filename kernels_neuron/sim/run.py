@@ -16,6 +16,7 @@ from kernels_neuron.dtypes import dtype as as_dtype
 from kernels_neuron.errors import KernelError, UsageError
 from kernels_neuron.settings import Settings
 
+from .allocator import keep_freed_pages
 from .context import Run, Scope, current_scope, running, using
 from .core import NeuronCore, whole
 from .locate import fail
@@ -103,6 +104,7 @@ def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope:
 
 def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], scope: Scope) -> list[Any]:
     """Run one launch per rank, each with its own arguments, side by side; the outputs by rank."""
+    keep_freed_pages()
     lnc = kernel.grid or scope.settings.lnc
     if lnc == 2 and scope.arch.generation < 3:
         raise KernelError(
