@@ -52,6 +52,7 @@ class NeuronCore:
 
     shared        the launch's shared-HBM allocations in order: every program gets the tensors the first one made
     seat          how it meets the other programs of the launch
+    dynamic       whether any operand may have an address or value that is known only when an instruction runs
     accumulators  the registers of VectorE and ScalarE, which survive from one reducing instruction to the next
     defined       which of these registers hold a value that a document defines
     """
@@ -71,6 +72,7 @@ class NeuronCore:
         self.program = program
         self.programs = programs
         self.seat = seat
+        self.dynamic = False
         self.trace = Trace(arch.name, program)
         self.storages: list[Storage] = []
         # running sums of the reducing instructions, one float32 per partition and engine

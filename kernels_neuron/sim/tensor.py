@@ -145,7 +145,10 @@ class NkiTensor:
     def _view(self, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> NkiTensor:
         if len(shape) > MAX_VIEW_DIMS:
             fail("view-rank", f"a view has at most {MAX_VIEW_DIMS} dims, got {list(shape)}")
-        return NkiTensor(self.storage, shape, strides, self.offset if offset is None else offset, self.dtype)
+        return self._like(shape, strides, self.offset if offset is None else offset, self.dtype)
+
+    def _like(self, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: DType) -> NkiTensor:
+        return NkiTensor(self.storage, shape, strides, offset, dtype)
 
     def _dim(self, dim: int) -> int:
         if not -self.ndim <= dim < self.ndim:
@@ -185,15 +188,23 @@ class NkiTensor:
         dim = self._dim(dim)
         return self[(slice(None),) * dim + (slice(start, end, step),)]
 
-    def select(self, dim: int, index: int) -> NkiTensor:
-        """Element `index` of `dim`, which is removed."""
-        if not isinstance(index, int):
-            fail("not-simulated", "select with a dynamic index is not supported by this simulator")
+    def select(self, dim: int, index: Any) -> NkiTensor:
+        """Element `index` of `dim`, which is removed; an index in a register or a [1, 1] tile makes a dynamic view."""
         dim = self._free_dim(dim, "select")
+        if not isinstance(index, (int, np.integer)):
+            from .dynamic import dynamic_select
+
+            return dynamic_select(self, dim, index)
         start, _, _, _ = _bounds(index, self.shape[dim], dim, self)
         shape, strides = list(self.shape), list(self.strides)
         del shape[dim], strides[dim]
         return self._view(shape, strides, self.offset + start * self.strides[dim])
+
+    def vector_select(self, dim: int, vector_offset: NkiTensor) -> NkiTensor:
+        """Rows `vector_offset` ([n, 1] in SBUF) of dim 0 of an HBM tensor: n rows, one for every index."""
+        from .dynamic import vector_select
+
+        return vector_select(self, dim, vector_offset)
 
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """The dims in another order; on chip the partition axis stays first."""
@@ -317,9 +328,11 @@ class NkiTensor:
         indirect_dim: int = 0,
         dtype: Any = None,
     ) -> NkiTensor:
-        """Raw access pattern [[step, count], ...] in elements over the allocation, outermost first."""
-        if scalar_offset is not None or vector_offset is not None:
-            fail("not-simulated", "ap with scalar_offset or vector_offset is not supported by this simulator")
+        """Raw access pattern [[step, count], ...] in elements over the allocation, outermost first.
+
+        scalar_offset  a register or [1, 1] tile: adds index * stride of `indirect_dim` of this view's shape
+        vector_offset  an [n, 1] tile: row w starts at index[w] * stride of dim 0, the first step is not looked at
+        """
         if self.offset and offset is not None:
             fail(
                 "ap-view-offset",
@@ -328,6 +341,10 @@ class NkiTensor:
             )
         new = as_dtype(dtype) if dtype is not None else self.dtype
         start = self.offset if offset is None else offset
+        if scalar_offset is not None or vector_offset is not None:
+            from .dynamic import dynamic_ap
+
+            return dynamic_ap(self, pattern, start, scalar_offset, vector_offset, indirect_dim, dtype)
         steps, counts = [int(step) for step, _ in pattern], [int(count) for _, count in pattern]
         view = NkiTensor(self.storage, counts, steps, start, new)
         if self.on_chip and steps[0] != view.partition_stride and counts[0] > 1:
@@ -349,6 +366,7 @@ class NkiTensor:
         )
 
     def is_indirect(self) -> bool:
+        """Whether the address is known only when an instruction runs."""
         return False
 
 

@@ -93,6 +93,7 @@ class Price:
     weights     True for a weight load, which hides under the matmul before it
     table       activation table the step needs, or "" (a change of table costs a load)
     transfer    the DMA transfer it triggers, or None
+    front       True for a wait that the queue's front end does by itself, ahead of what is still executing
     """
 
     issue_ns: float
@@ -101,6 +102,7 @@ class Price:
     weights: bool = False
     table: str = ""
     transfer: Transfer | None = None
+    front: bool = False
 
 
 class Record(NamedTuple):

@@ -53,6 +53,10 @@ class Machine:
             TABLE[name](*args, **kwargs)
         return self.core.trace.records[before:]
 
+    def inside(self) -> Any:
+        """A context in which views and registers are made as in a kernel that runs on this core."""
+        return running(self.core, Scope(self.core.arch, self.settings))
+
     def refuses(self, rule: str, name: str, *args: Any, **kwargs: Any) -> str:
         """Run one instruction that must break `rule` before it has any effect; the message."""
         before = len(self.core.trace.records)

@@ -1,6 +1,20 @@
 """The instruction table: one function per `nki.isa` instruction, with its rules, its price and its effect."""
 
-from . import dma, gpsimd, multicore, reduce, scalar, search, select, shuffle, tensor, vector
+from . import dma, dma_transpose, gpsimd, multicore, reduce, registers, scalar, search, select, shuffle, tensor, vector
 from .table import TABLE
 
-__all__ = ["TABLE", "dma", "gpsimd", "multicore", "reduce", "scalar", "search", "select", "shuffle", "tensor", "vector"]
+__all__ = [
+    "TABLE",
+    "dma",
+    "dma_transpose",
+    "gpsimd",
+    "multicore",
+    "reduce",
+    "registers",
+    "scalar",
+    "search",
+    "select",
+    "shuffle",
+    "tensor",
+    "vector",
+]

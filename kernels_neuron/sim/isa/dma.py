@@ -1,11 +1,15 @@
-"""DMA instructions: movement between HBM and SBUF, with the cast and transpose forms."""
+"""DMA instructions: movement between HBM and SBUF with casts, gathers, scatters and sums."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from kernels_neuron.arch import DEFAULT_ENGINE
-from kernels_neuron.dtypes import ROWS
+from kernels_neuron.dtypes import ROWS, DType
 from kernels_neuron.sim import array
 from kernels_neuron.sim.core import NeuronCore, Step
+from kernels_neuron.sim.dynamic import DynamicTensor, access
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.trace import Transfer
@@ -14,11 +18,12 @@ from . import prices
 from .enums import dge_mode as DgeMode
 from .enums import engine as Engine
 from .enums import oob_mode as OobMode
-from .rules import HBM, SBUF, require_buffer, require_generation, require_tensor
-from .table import instruction
+from .ops import Op
+from .rules import HBM, SBUF, mark_taken, require_buffer, require_enum, require_generation, require_op, require_tensor
+from .table import dynamic_instruction
 
 
-@instruction
+@dynamic_instruction
 def dma_copy(
     core: NeuronCore,
     dst: NkiTensor,
@@ -32,20 +37,117 @@ def dma_copy(
     """dst = src, HBM or SBUF on either side, element by element in row-major order of both views.
 
     Operands: dst, src in HBM or SBUF, equal element counts; PSUM is refused. Differing dtypes are cast through float32.
-    Descriptors: hardware (hwdge) keeps the dtype; `engine` sync or scalar chooses its queue, else arch.DEFAULT_ENGINE.
-    Source: NKI ISA reference, dma_copy; DMA overview.
+    A view with a dynamic offset, or with an index per row ([n, 1], HBM side), gathers from src or scatters to dst. Rows
+    out of bounds are an error, or with oob_mode skip left out, which leaves dst as it was.
+    Descriptors: hardware (hwdge) keeps the dtype and takes no index per row; none takes no dynamic address; `engine`
+    sync or scalar chooses the queue of hardware ones, else arch.DEFAULT_ENGINE.
+    Source: NKI ISA reference, dma_copy; DMA overview; descriptor generation engine deep dive.
     """
-    for operand, tensor in (("dst", dst), ("src", src)):
-        require_tensor("dma_copy", operand, tensor)
-        require_buffer("dma_copy", operand, tensor, (*HBM, *SBUF), "copy a PSUM tile to SBUF with tensor_copy first")
+    require_movable("dma_copy", dst=dst, src=src)
+    require_enum("dma_copy", "oob_mode", oob_mode, OobMode)
+    require_enum("dma_copy", "dge_mode", dge_mode, DgeMode)
+    require_enum("dma_copy", "engine", engine, Engine)
     if dst.size != src.size:
         fail("dma-size", f"dma_copy takes equal element counts, dst is {dst!r} and src is {src!r}")
+    if "packed" in (dst.dtype.row.kind, src.dtype.row.kind) and dst.dtype != src.dtype:
+        fail("dma-cast", f"dma_copy does not cast packed dtypes, dst is {dst.dtype} and src is {src.dtype}")
     mode = _dge(core, dst, src, dge_mode)
-    trigger = _trigger("dma_copy", core, dst, mode, engine)
-    if priority is not None:
-        require_generation("dma_copy", core, 4, "dma_copy with priority")
-    price = prices.dma(core.arch, transfer_of(dst, src, mode))
-    yield Step(trigger, price, reads=(src,), writes=(dst,), effect=lambda: _move(core, dst, src))
+    trigger = trigger_of("dma_copy", core, dst, mode, engine)
+    require_priority("dma_copy", core, priority)
+    price = prices.dma(core.arch, transfer_of(settled_shape(dst), settled_shape(src), mode))
+    if not isinstance(dst, DynamicTensor) and not isinstance(src, DynamicTensor):
+        yield Step(trigger, price, reads=(src,), writes=(dst,), effect=lambda: _move(core, dst, src))
+        return
+    skip = oob_mode is OobMode.skip
+    reads, values, kept = read_access(core, "dma_copy", src, skip)
+    writes, more, marks, put = write_access(core, "dma_copy", dst, skip, kept)
+
+    def effect() -> None:
+        put(values(), src.dtype)
+
+    yield Step(trigger, price, reads=(*reads, *more), writes=writes, effect=effect, marks=marks)
+
+
+def require_movable(name: str, **operands: NkiTensor) -> None:
+    """Operands that a DMA reaches: HBM or SBUF, and an index per row only for [n, 1] indices."""
+    for operand, tensor in operands.items():
+        require_tensor(name, operand, tensor)
+        require_buffer(name, operand, tensor, (*HBM, *SBUF), "copy a PSUM tile to SBUF with tensor_copy first")
+        if isinstance(tensor, DynamicTensor) and tensor.rows:
+            assert isinstance(tensor.source, NkiTensor)
+            if tensor.source.shape[0] != tensor.shape[0] or tensor.source.free_size != 1:
+                fail(
+                    "dynamic-offset",
+                    f"{name} takes one index per row, [{tensor.shape[0]}, 1], for {operand}, got {tensor.source!r}",
+                )
+
+
+def require_priority(name: str, core: NeuronCore, priority: int | None) -> None:
+    """`priority` is None, or 0 to 3 on trn3."""
+    if priority is None:
+        return
+    require_generation(name, core, 4, f"{name} with priority")
+    if not isinstance(priority, int) or not 0 <= priority <= 3:
+        fail("dma-priority", f"{name} takes priority 0 to 3, 0 the highest, got {priority!r}")
+
+
+def settled_shape(tensor: NkiTensor) -> NkiTensor:
+    """A static stand-in of one extent for the price: rows with an index of their own are pieces of their own."""
+    if not isinstance(tensor, DynamicTensor):
+        return tensor
+    strides = (0, *tensor.strides[1:]) if tensor.rows else tensor.strides
+    return NkiTensor(tensor.storage, tensor.shape, strides, tensor.offset, tensor.dtype)
+
+
+# ---- dynamic operands
+
+
+def read_access(
+    core: NeuronCore, name: str, src: NkiTensor, skip: bool
+) -> tuple[Sequence[NkiTensor], Callable[[], np.ndarray], np.ndarray | None]:
+    """(tensors read, the values when they run, elements in bounds or None for all) of a source."""
+    if not isinstance(src, DynamicTensor):
+        return (src,), src.array, None
+    found = access(core, name, src, skip)
+    if found.kept.all():
+        kept = None
+    else:
+        kept = np.broadcast_to(found.kept.reshape(-1, *[1] * (src.ndim - 1)), src.shape)
+    return (*found.views, *found.sources), found.values, kept
+
+
+def write_access(
+    core: NeuronCore, name: str, dst: NkiTensor, skip: bool, kept: np.ndarray | None
+) -> tuple[Sequence[NkiTensor], Sequence[NkiTensor], bool, Callable[[np.ndarray, DType], None]]:
+    """(tensors written, tensors read for it, whether all of that is written, what puts values there)."""
+    if isinstance(dst, DynamicTensor):
+        found = access(core, name, dst, skip)
+        views, sources = found.views, found.sources
+        slots = [slice(piece.first, piece.first + piece.view.shape[0]) for piece in found.pieces]
+    else:
+        views, sources, slots = [dst], (), [slice(None)]
+    mask = None if kept is None else kept.reshape(dst.shape)
+
+    def put(values: np.ndarray, dtype: DType) -> None:
+        values = values.reshape(dst.shape)
+        for view, slot in zip(views, slots, strict=True):
+            _put(core, view, values[slot], dtype, None if mask is None else mask[slot])
+
+    return views, sources, mask is None or not core.settings.execute, put
+
+
+def _put(core: NeuronCore, dst: NkiTensor, values: np.ndarray, dtype: DType, mask: np.ndarray | None) -> None:
+    """Write `values` of `dtype` into `dst`, where `mask` allows; the bytes of a masked write are marked here."""
+    target = dst.array()
+    if dst.dtype != dtype:
+        cast = np.empty(dst.shape, target.dtype)
+        array.store(cast, array.f32(values), dst.dtype, core.switches["fp8_overflow"])
+        values = cast
+    if mask is None:
+        target[...] = values
+        return
+    np.copyto(target, values, where=mask)
+    mark_taken(dst, mask)
 
 
 def _move(core: NeuronCore, dst: NkiTensor, src: NkiTensor) -> None:
@@ -57,8 +159,10 @@ def _move(core: NeuronCore, dst: NkiTensor, src: NkiTensor) -> None:
 
 
 def _dge(core: NeuronCore, dst: NkiTensor, src: NkiTensor, asked: DgeMode) -> str:
-    """ "hw", "sw" or "none". Unknown: hardware where the chip has it, software for a cast, none on older chips."""
+    """ "hw", "sw" or "none". Unknown: hardware where the chip has it, software for a cast or an index per row."""
     casts = dst.dtype != src.dtype
+    dynamic = [tensor for tensor in (dst, src) if isinstance(tensor, DynamicTensor)]
+    indexed = any(tensor.rows for tensor in dynamic)
     if asked is DgeMode.hwdge:
         require_generation("dma_copy", core, 3, "dma_copy with hwdge")
         if casts:
@@ -67,17 +171,22 @@ def _dge(core: NeuronCore, dst: NkiTensor, src: NkiTensor, asked: DgeMode) -> st
                 f"dma_copy with hwdge moves raw bytes, dst is {dst.dtype} and src is {src.dtype}",
                 "use .view() or dge_mode swdge",
             )
+        if indexed:
+            fail("dge-dynamic", "dma_copy with hwdge takes no index per row", "use dge_mode swdge or unknown")
         return "hw"
-    if asked is DgeMode.swdge:
+    if asked is DgeMode.none and dynamic:
+        fail("dge-dynamic", "dma_copy with dge_mode none takes no dynamic address, its descriptors are made beforehand")
+    if asked is DgeMode.swdge or indexed:
         return "sw"
     if asked is DgeMode.none:
         return "none"
     if not core.arch.hardware_dge:
-        return "none"
+        return "sw" if dynamic else "none"
     return "sw" if casts else "hw"
 
 
-def _trigger(name: str, core: NeuronCore, dst: NkiTensor, mode: str, asked: Engine) -> str:
+def trigger_of(name: str, core: NeuronCore, dst: NkiTensor, mode: str, asked: Engine) -> str:
+    """The engine whose queue starts the DMA: the one asked for, GpSimdE for software descriptors, else the default."""
     if asked not in (Engine.unknown, Engine.sync, Engine.scalar):
         fail("dma-engine", f"{name} takes engine sync or scalar, got {asked.name}")
     if asked is not Engine.unknown:
@@ -112,82 +221,90 @@ def contiguous_run(tensor: NkiTensor) -> int:
     return run
 
 
-_TRANSPOSE_AXES = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}
-_TRANSPOSE_FIRST = (1, 2, 4, 8, 16)
+_MAX_SOURCES = 16
 
 
-@instruction
-def dma_transpose(
+@dynamic_instruction
+def dma_compute(
     core: NeuronCore,
     dst: NkiTensor,
-    src: NkiTensor,
-    axes: tuple[int, ...] | None = None,
-    priority: int | None = None,
-    dge_mode: DgeMode = DgeMode.unknown,
+    srcs: Sequence[NkiTensor],
+    reduce_op: Op,
+    scales: Sequence[float] | None = None,
+    unique_indices: bool = True,
     oob_mode: OobMode = OobMode.error,
     name: str | None = None,
 ) -> Iterator[Step]:
-    """dst = src with its axes reversed as (1, 0), (2, 1, 0) or (3, 1, 2, 0), bit for bit.
+    """dst = sum of srcs in float32, as the data passes through the DMA engines.
 
-    Operands: dst in SBUF with exactly the permuted shape, src in HBM or SBUF, one 2-byte dtype; src.shape[-1] <= 128.
-    2-D: src.shape[0] is 16. 3-D and 4-D: src.shape[0] is 1, 2, 4, 8 or 16, and times shape[-2] a multiple of 16.
-    Rate: 90 % of a copy from HBM, 50 % from SBUF. Source: NKI ISA reference, dma_transpose; architecture guide 3.
+    Operands: dst and 1 to 16 srcs in HBM or SBUF, equal element counts; reduce_op nl.add; scales None or all 1.0.
+    An index per row makes it read, modify and write, with two srcs and unique indices: dst[index] += src (one src is
+    dst's own rows, the other in SBUF), or dst += src[index] (dst in SBUF is one of the srcs). oob_mode skip leaves
+    out rows out of bounds.
+    Rate: half of a copy's before trn3. Source: NKI ISA reference, dma_compute; architecture guide 4.
     """
-    require_tensor("dma_transpose", "dst", dst)
-    require_tensor("dma_transpose", "src", src)
-    require_generation("dma_transpose", core, 3)
-    require_buffer("dma_transpose", "dst", dst, SBUF)
-    require_buffer("dma_transpose", "src", src, (*HBM, *SBUF), "copy a PSUM tile to SBUF with tensor_copy first")
-    if dge_mode not in (DgeMode.unknown, DgeMode.hwdge):
-        fail("dma-transpose", f"dma_transpose of a direct source takes dge_mode unknown or hwdge, got {dge_mode.name}")
-    order = _transpose_order(dst, src, axes)
-    on_chip_rate = 0.5 if src.on_chip else 0.9  # [arch3]
-    transfer = transfer_of(dst, src, "hw", on_chip_rate)
-    row = Transfer(
-        transfer.direction,
-        src.size // src.shape[-1],
-        src.shape[-1] * src.itemsize,
-        transfer.p0,
-        transfer.partitions,
-        "hw",
-        on_chip_rate,
-    )
+    sources = tuple(srcs) if isinstance(srcs, Sequence) else (srcs,)
+    if not 1 <= len(sources) <= _MAX_SOURCES:
+        fail("dma-sources", f"dma_compute takes 1 to {_MAX_SOURCES} srcs, got {len(sources)}")
+    require_movable("dma_compute", dst=dst, **{f"srcs[{i}]": source for i, source in enumerate(sources)})
+    require_enum("dma_compute", "oob_mode", oob_mode, OobMode)
+    for source in sources:
+        if source.size != dst.size:
+            fail("dma-size", f"dma_compute takes equal element counts, dst is {dst!r} and a src is {source!r}")
+    if require_op("dma_compute", "reduce_op", reduce_op).name != "add":
+        fail("op-kind", f"dma_compute adds, got reduce_op={reduce_op!r}")
+    if scales is not None and (len(scales) != len(sources) or any(scale != 1.0 for scale in scales)):
+        fail("dma-scales", f"dma_compute takes scales None or 1.0 for each src, got {scales!r}")
+    indexed = [tensor for tensor in (dst, *sources) if isinstance(tensor, DynamicTensor)]
+    if indexed:
+        _require_read_modify_write(dst, sources, unique_indices)
+    elif oob_mode is OobMode.skip:
+        fail("oob-mode", "dma_compute takes oob_mode skip with an index per row, and only then")
+    mode = "sw" if indexed else "none"
+    rate = 1.0 if core.arch.generation >= 4 else 0.5
+    widest = max(sources, key=lambda source: source.itemsize)
+    price = prices.dma(core.arch, transfer_of(settled_shape(dst), settled_shape(widest), mode, rate))
+    yield _sum_step(core, dst, sources, oob_mode is OobMode.skip, mode, price)
+
+
+def _sum_step(
+    core: NeuronCore, dst: NkiTensor, sources: tuple[NkiTensor, ...], skip: bool, mode: str, price: Any
+) -> Step:
+    reads: list[NkiTensor] = []
+    terms: list[Callable[[], np.ndarray]] = []
+    kept: np.ndarray | None = None
+    for source in sources:
+        touched, values, inside = read_access(core, "dma_compute", source, skip)
+        reads.extend(touched)
+        terms.append(values)
+        if inside is not None:
+            mask = inside.reshape(dst.shape)
+            kept = mask if kept is None else kept & mask
+    writes, more, marks, put = write_access(core, "dma_compute", dst, skip, kept)
 
     def effect() -> None:
-        dst.array()[...] = src.array().transpose(order)
+        total = array.f32(terms[0]()).reshape(dst.shape)
+        for term in terms[1:]:
+            total = total + array.f32(term()).reshape(dst.shape)
+        put(total, ROWS["float32"].name)
 
-    yield Step(
-        _trigger("dma_transpose", core, dst, "hw", Engine.unknown),
-        prices.dma(core.arch, row),
-        reads=(src,),
-        writes=(dst,),
-        effect=effect,
-    )
+    trigger = trigger_of("dma_compute", core, dst, mode, Engine.unknown)
+    return Step(trigger, price, reads=(*reads, *more), writes=writes, effect=effect, marks=marks)
 
 
-def _transpose_order(dst: NkiTensor, src: NkiTensor, axes: tuple[int, ...] | None) -> tuple[int, ...]:
-    order = _TRANSPOSE_AXES.get(src.ndim)
-    if order is None or (axes is not None and tuple(axes) != order):
+def _require_read_modify_write(dst: NkiTensor, sources: tuple[NkiTensor, ...], unique_indices: bool) -> None:
+    if len(sources) != 2 or not unique_indices:
+        fail("dma-modify", f"dma_compute with an index takes two srcs and unique_indices=True, got {len(sources)} srcs")
+    if isinstance(dst, DynamicTensor):
+        fits = any(isinstance(s, DynamicTensor) and s.storage is dst.storage for s in sources)
+        other = [s for s in sources if not isinstance(s, DynamicTensor)]
+        fits = fits and len(other) == 1 and other[0].on_chip
+    else:
+        fits = dst.on_chip and any(s.storage is dst.storage for s in sources)
+    if not fits:
         fail(
-            "dma-transpose",
-            f"dma_transpose permutes 2-D by (1, 0), 3-D by (2, 1, 0), 4-D by (3, 1, 2, 0), got {src!r} and axes {axes}",
+            "dma-modify",
+            f"dma_compute with an index has dst among its srcs and the other side in SBUF, dst is {dst!r} and srcs are "
+            f"{', '.join(map(repr, sources))}",
+            "list the same indexed view as dst and as a src to scatter, or an SBUF dst as a src to gather",
         )
-    if src.dtype != dst.dtype or src.itemsize != 2:
-        fail("dma-transpose", f"dma_transpose takes one 2-byte dtype, src is {src.dtype} and dst is {dst.dtype}")
-    first_ok = (
-        src.shape[0] == 16
-        if src.ndim == 2
-        else src.shape[0] in _TRANSPOSE_FIRST and src.shape[0] * src.shape[-2] % 16 == 0
-    )
-    if not first_ok or src.shape[-1] > 128:
-        fail(
-            "dma-transpose",
-            "dma_transpose takes [16, n], or [a, ..., b, n] with a in 1, 2, 4, 8, 16 and a*b a multiple of 16, "
-            "n at most 128; "
-            f"got {src!r}",
-            "split the source, or transpose on TensorE",
-        )
-    want = tuple(src.shape[axis] for axis in order)
-    if dst.shape != want:
-        fail("dma-transpose", f"dma_transpose of {src!r} gives {list(want)}, dst is {dst!r}")
-    return order

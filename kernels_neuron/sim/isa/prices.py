@@ -42,6 +42,9 @@ class Facts(NamedTuple):
         return all(dtype in ("bfloat16", "float16") for dtype in self.dtypes)
 
 
+NO_FACTS = Facts("sync", 0, (), (), True)  # of an instruction without tensors
+
+
 def facts(engine: str, dst: NkiTensor, *sources: NkiTensor, op: str = "", pointer: bool = False) -> Facts:
     """Facts of an instruction that writes `dst` from `sources`."""
     operands = (dst, *sources)
@@ -208,6 +211,21 @@ def semaphore(arch: Arch, f: Facts) -> Price:
     return Price(timing.set_ns + timing.wake_ns, timing.set_ns + timing.wake_ns)
 
 
+# ---- registers
+
+
+def register_move(arch: Arch, f: Facts) -> Price:
+    """One sequencer instruction; assumed to cost the minimum initiation interval."""
+    return _engine(arch, "sync", 0)
+
+
+def register_access(arch: Arch, f: Facts) -> Price:
+    """About 600 cycles, what a dynamic address costs an engine [isa]; assumed to be the access itself."""
+    return _engine(arch, "sync", _DYNAMIC_CYCLES)
+
+
+_DYNAMIC_CYCLES = 600  # [isa] "roughly 600"
+
 # ---- DMA
 
 
@@ -263,6 +281,9 @@ _FORMULAS: dict[str, Callable[[Arch, Facts], Price]] = {
     "max8": stream,
     "nc_find_index8": stream,
     "nc_match_replace8": stream,  # [isa] says min(64, N), which can only be max
+    "register_move": register_move,
+    "register_load": register_access,
+    "register_store": register_access,
     "core_barrier": semaphore,
     "sendrecv": semaphore,  # of the receiving side; the sender pays a DMA
     "tensor_scalar_cumulative": stream_twice,  # no formula is published; assumed as tensor_tensor_scan

@@ -169,3 +169,14 @@ def require_one_width(name: str, **operands: NkiTensor) -> None:
     if len({tensor.itemsize for tensor in operands.values()}) > 1:
         sizes = ", ".join(f"{operand} {tensor.dtype}" for operand, tensor in operands.items())
         fail("bitvec-dtype", f"{name} with a bit operation does not cast, its operands differ in width: {sizes}")
+
+
+def mark_taken(dst: NkiTensor, take: np.ndarray) -> None:
+    """Mark the bytes of those elements of `dst` that `take` selects as written."""
+    item = dst.itemsize
+    strides = [stride * item for stride in dst.strides]
+    tile = dst.storage.tile
+    mask = np.zeros((tile.partitions, tile.nbytes), bool)
+    elements = np.ndarray((*dst.shape, item), bool, mask.data, dst.offset * item, (*strides, 1))
+    elements[...] = take[..., None]
+    dst.storage.written.add_mask(mask)

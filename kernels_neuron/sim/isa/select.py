@@ -16,6 +16,7 @@ from .ops import OPS, Op
 from .prices import PRICES, facts
 from .reduce import FLOATS, accumulate, accumulated, lanes, readout, require_registers, require_result
 from .rules import (
+    mark_taken,
     require_dtype,
     require_enum,
     require_generation,
@@ -71,7 +72,7 @@ def tensor_copy_predicated(
         else:
             target[take] = number_as(core, src, dst)
         if not known:
-            _mark_taken(dst, take)
+            mark_taken(dst, take)
 
     # a complementary pair of predicated copies may fill a new tile, so only the bytes that were taken count as written
     yield Step(
@@ -82,16 +83,6 @@ def tensor_copy_predicated(
         effect=effect,
         marks=known or not core.settings.execute,
     )
-
-
-def _mark_taken(dst: NkiTensor, take: np.ndarray) -> None:
-    item = dst.itemsize
-    strides = [stride * item for stride in dst.strides]
-    tile = dst.storage.tile
-    mask = np.zeros((tile.partitions, tile.nbytes), bool)
-    elements = np.ndarray((*dst.shape, item), bool, mask.data, dst.offset * item, (*strides, 1))
-    elements[...] = take[..., None]
-    dst.storage.written.add_mask(mask)
 
 
 def number_as(core: NeuronCore, value: Any, like: NkiTensor) -> Any:

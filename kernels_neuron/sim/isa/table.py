@@ -7,29 +7,39 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels_neuron.sim.context import current_core
-from kernels_neuron.sim.core import Step
+from kernels_neuron.sim.core import NeuronCore, Step
+from kernels_neuron.sim.dynamic import DynamicTensor, settled
 from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.register import VirtualRegister, known
+from kernels_neuron.sim.tensor import NkiTensor
 
 Body = Callable[..., Iterator[Step]]
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction: its name, its body (first parameter `core`), and the signature kernels see (without `core`)."""
+    """One instruction: its name, its body (first parameter `core`), and the signature kernels see (without `core`).
+
+    dynamic  whether the body itself finds out where dynamic operands lie; others get static views
+    """
 
     name: str
     body: Body
     signature: inspect.Signature
+    dynamic: bool = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Issue the instruction on the core being run."""
         core = current_core(f"nki.isa.{self.name}")
+        sources: tuple[NkiTensor, ...] = ()
+        if core.dynamic and not self.dynamic:
+            args, kwargs, sources = _settle(core, self.name, args, kwargs)
         try:
             steps = self.body(core, *args, **kwargs)
         except TypeError:
             _explain_call(self, args, kwargs)
             raise
-        core.issue(self.name, steps)
+        core.issue(self.name, _reading_too(steps, sources) if sources else steps)
 
 
 TABLE: dict[str, Instruction] = {}
@@ -37,9 +47,50 @@ TABLE: dict[str, Instruction] = {}
 
 def instruction(body: Body) -> Body:
     """Enter `body`, a generator of Steps, in TABLE under its own name."""
+    return _enter(body, dynamic=False)
+
+
+def dynamic_instruction(body: Body) -> Body:
+    """As `instruction`, for one that takes dynamic views and registers as they are."""
+    return _enter(body, dynamic=True)
+
+
+def _enter(body: Body, dynamic: bool) -> Body:
     parameters = list(inspect.signature(body).parameters.values())[1:]
-    TABLE[body.__name__] = Instruction(body.__name__, body, inspect.Signature(parameters))
+    TABLE[body.__name__] = Instruction(body.__name__, body, inspect.Signature(parameters), dynamic)
     return body
+
+
+# a register may stand for `offset` there; NKI release notes 0.4.0
+_TAKE_REGISTERS = ("iota", "affine_select")
+
+
+def _settle(
+    core: NeuronCore, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], tuple[NkiTensor, ...]]:
+    """The arguments with dynamic views put where their index says, and the tiles that held the indices."""
+    sources: list[NkiTensor] = []
+
+    def settle(value: Any) -> Any:
+        if isinstance(value, DynamicTensor):
+            if isinstance(value.source, NkiTensor):
+                sources.append(value.source)
+            return settled(core, name, value)
+        if isinstance(value, VirtualRegister) and name in _TAKE_REGISTERS:
+            return 0 if value.value is None and not core.settings.execute else known(value, name)
+        return value
+
+    args = tuple([settle(value) for value in args])
+    kwargs = {key: settle(value) for key, value in kwargs.items()}
+    return args, kwargs, tuple(sources)
+
+
+def _reading_too(steps: Iterator[Step], sources: tuple[NkiTensor, ...]) -> Iterator[Step]:
+    """`steps`, the first of which reads `sources` as well."""
+    for step in steps:
+        step.reads = (*step.reads, *sources)
+        sources = ()
+        yield step
 
 
 def public(entry: Instruction) -> Callable[..., None]:

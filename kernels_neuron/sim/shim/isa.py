@@ -11,7 +11,9 @@ from kernels_neuron.sim.isa.enums import (
     oob_mode,
     reduce_cmd,
 )
+from kernels_neuron.sim.isa.registers import register_alloc
 from kernels_neuron.sim.isa.table import public
+from kernels_neuron.sim.register import VirtualRegister
 
 tensor_engine, vector_engine, scalar_engine, gpsimd_engine, unknown_engine = (
     engine.tensor,
@@ -31,6 +33,7 @@ globals().update({name: public(entry) for name, entry in TABLE.items()})
 
 __all__ = [
     *TABLE,
+    "VirtualRegister",
     "dge_mode",
     "dma_engine",
     "engine",
@@ -40,6 +43,7 @@ __all__ = [
     "nc_version",
     "oob_mode",
     "reduce_cmd",
+    "register_alloc",
     "scalar_engine",
     "tensor_engine",
     "unknown_engine",

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from kernels_neuron.sim.isa.enums import dge_mode, engine
+from kernels_neuron.sim.isa.enums import dge_mode, engine, oob_mode
+from kernels_neuron.sim.isa.ops import OPS
 
 
 @pytest.mark.parametrize("dst", ["float32", "bfloat16", "int32", "int8"])
@@ -67,3 +68,60 @@ def test_dma_transpose_price(machine):
         transfer = record.price.transfer
         assert transfer.rate == rate
         assert (transfer.descriptors, transfer.descriptor_bytes) == (16, 128)
+
+
+# ---- dma_compute
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_dma_compute_matches_numpy(machine, rng, close, dtype, count):
+    bench = machine()
+    terms = [bench.tile(rng.standard_normal((4, 40)), dtype, "shared_hbm") for _ in range(count)]
+    out = bench.empty((8, 20), dtype)
+    bench.issue("dma_compute", out, terms, OPS["add"], scales=[1.0] * count)
+    close(out, sum(term.array().astype(np.float64) for term in terms), slack=2, magnitude=4)
+
+
+def test_dma_compute_adds_to_the_rows_its_indices_name(machine, rng):
+    bench = machine()
+    total, more = np.ones((6, 4), np.float32), rng.standard_normal((3, 4)).astype(np.float32)
+    data, rows = bench.tile(total, buffer="shared_hbm"), bench.tile(np.array([[4], [-1], [0]], np.int32))
+    with bench.inside():
+        at = data.vector_select(0, rows)
+    bench.issue("dma_compute", at, [at, bench.tile(more)], OPS["add"], oob_mode=oob_mode.skip)
+    total[[4, 0]] += more[[0, 2]]
+    np.testing.assert_allclose(data.array(), total, rtol=1e-6)
+
+
+def test_dma_compute_adds_gathered_rows_to_a_tile(machine, rng):
+    bench = machine()
+    data = bench.tile(rng.standard_normal((6, 4)).astype(np.float32), buffer="shared_hbm")
+    rows, sums = bench.tile(np.array([[4], [0]], np.uint32)), bench.tile(np.ones((2, 4)))
+    with bench.inside():
+        gathered = data.vector_select(0, rows)
+    bench.issue("dma_compute", sums, (gathered, sums), OPS["add"])
+    np.testing.assert_allclose(sums.array(), 1 + data.array()[[4, 0]], rtol=1e-6)
+
+
+def test_dma_compute_price(machine):
+    bench = machine()
+    data, out = bench.tile(np.zeros((128, 512)), buffer="shared_hbm"), bench.empty((128, 512))
+    (record,) = bench.issue("dma_compute", out, [data, data], OPS["add"])
+    assert record.price.transfer.rate == 0.5 and record.price.transfer.dge == "none"
+
+
+def test_dma_compute_refuses_what_the_engines_do_not_add(machine):
+    bench = machine()
+    data, tile = bench.tile(np.zeros((4, 8)), buffer="shared_hbm"), bench.tile(np.zeros((4, 8)))
+    bench.refuses("dma-sources", "dma_compute", tile, [data] * 17, OPS["add"])
+    bench.refuses("dma-size", "dma_compute", tile, [data[0:3]], OPS["add"])
+    bench.refuses("op-kind", "dma_compute", tile, [data], OPS["maximum"])
+    bench.refuses("dma-scales", "dma_compute", tile, [data], OPS["add"], scales=[2.0])
+    bench.refuses("oob-mode", "dma_compute", tile, [data], OPS["add"], oob_mode=oob_mode.skip)
+    bench.refuses("dma-cast", "dma_copy", bench.empty((4, 8), "float8_e5m2_x4"), data)
+    machine("trn3").refuses("dma-priority", "dma_copy", tile, data, priority=4)
+    with bench.inside():
+        gathered = data.vector_select(0, bench.tile(np.zeros((4, 1), np.int32)))
+    bench.refuses("dma-modify", "dma_compute", tile, [gathered, data], OPS["add"])
+    bench.refuses("dma-modify", "dma_compute", tile, [gathered, tile], OPS["add"], unique_indices=False)
