@@ -14,6 +14,7 @@ from kernels_neuron.sim.tensor import Ds, NkiTensor
 
 from . import elementwise
 from .elementwise import broadcast_to, expand_dims, full, load, matmul, ones, store, transpose, zeros
+from .objects import NKIObject
 
 sbuf = MemoryRegion.sbuf
 psum = MemoryRegion.psum
@@ -21,10 +22,6 @@ private_hbm = MemoryRegion.private_hbm
 hbm = MemoryRegion.private_hbm
 shared_hbm = MemoryRegion.shared_hbm
 ds = Ds
-
-
-class NKIObject:
-    """Base of classes whose instances are passed to kernels."""
 
 
 class _TileSize:
