@@ -52,7 +52,7 @@ def _print(demo: "Demo") -> None:
     for name, value in _summary(report):
         print(f"{name:<28}{value}")
     print("\nestimated, not measured:")
-    table(("layer", "estimated_us", "baseline_us", "speedup", "speedup_with_launch"), report["speedups"])
+    table(("layer", "estimated_us", "body_us", "baseline_us", "speedup", "speedup_with_launch"), report["speedups"])
     kept = [row for row in report["modules"] if row["outcome"] == "kept"]
     if kept:
         print("\nkept as they were:")

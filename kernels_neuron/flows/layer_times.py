@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerTime:
-    """One layer in one batch, launches apart.
+    """One layer in one batch.
 
-    estimated_us   its kernels and the torch operations around them
+    body_us        its kernels and the torch operations around them, launches apart
     baseline_us    the unfused operations it replaced, one after another
     launches, baseline_launches   how many kernels and operations these are; launch_us is what one launch takes
     engines_us     engine -> how long it is busy in these kernels
@@ -27,7 +27,7 @@ class LayerTime:
 
     layer: str
     kind: str
-    estimated_us: float
+    body_us: float
     baseline_us: float
     launches: int
     baseline_launches: int
@@ -36,18 +36,19 @@ class LayerTime:
 
     def row(self) -> dict[str, Any]:
         """The layer as report.json lists it."""
-        launched_us = self.estimated_us + self.launches * self.launch_us
+        estimated_us = self.body_us + self.launches * self.launch_us
         unfused_us = self.baseline_us + self.baseline_launches * self.launch_us
         return {
             "layer": self.layer,
             "kind": self.kind,
-            "estimated_us": self.estimated_us,
+            "body_us": self.body_us,
+            "estimated_us": estimated_us,
             "baseline_us": self.baseline_us,
-            "speedup": self.baseline_us / self.estimated_us if self.estimated_us else None,
+            "speedup": self.baseline_us / self.body_us if self.body_us else None,
             "launches": self.launches,
             "baseline_launches": self.baseline_launches,
             "launch_us": self.launch_us,
-            "speedup_with_launch": unfused_us / launched_us if launched_us else None,
+            "speedup_with_launch": unfused_us / estimated_us if estimated_us else None,
         }
 
 
@@ -97,7 +98,7 @@ def _time(
     return LayerTime(
         layer=module.path,
         kind=module.kind,
-        estimated_us=sum(profile.body_us for profile in profiles) + beside.us,
+        body_us=sum(profile.body_us for profile in profiles) + beside.us,
         baseline_us=unfused.us,
         launches=len(profiles) + beside.launches,
         baseline_launches=unfused.launches,
