@@ -1,6 +1,7 @@
 """nl.NKIObject: the base class of the structures that kernels pass around."""
 
 import dataclasses
+import inspect
 from typing import Any
 
 
@@ -14,7 +15,7 @@ class NKIObject:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        annotations = dict(cls.__dict__.get("__annotations__", {}))
+        annotations = inspect.get_annotations(cls)
         values = {name: value for name, value in vars(cls).items() if _is_field(name, value, annotations)}
         without_default = {name: kind for name, kind in annotations.items() if name not in values}
         cls.__annotations__ = without_default | {name: annotations.get(name, Any) for name in values}

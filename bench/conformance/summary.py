@@ -1,0 +1,167 @@
+"""Write docs/conformance.md from the rows of the results file: counts per kernel, failing classes, error ratios."""
+
+import argparse
+import datetime
+import statistics
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import cases
+
+ROOT = Path(__file__).parents[2]
+Row = Mapping[str, Any]
+
+# what a failing class means, where its name and messages do not say it all; the page lists every class it meets
+EXPLAINED = {
+    "timeout": "stopped after the limit of time a case",
+    "mismatch": "the result is outside the vendor's tolerance",
+    "not-refused": "a case that their suite expects the kernel to refuse ran",
+    "not-simulated": "an instruction or feature the simulator refuses by name",
+    "not-collected": "the test file does not import",
+    "sbuf-capacity": "more live bytes than a partition of SBUF holds; the vendor's compiler spills to HBM, which the "
+    "simulator refuses",
+    "crashed": "the process of the case died",
+}
+
+
+def table_of_kernels(rows: Iterable[Row], totals: Mapping[str, int]) -> str:
+    """One line a kernel: cases in the suite, run, passed, and the worst passing errors under both rules."""
+    by_kernel: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_kernel[row["kernel"]].append(row)
+    lines = [
+        "| kernel | cases | run | passed | | error, vendor's rule | per element | instructions, median |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for kernel in sorted(by_kernel.keys() | totals.keys()):
+        ran = by_kernel[kernel]
+        passed = [row for row in ran if row["ok"]]
+        share = f"{100 * len(passed) / len(ran):.0f} %" if ran else ""
+        vendor, element = (_worst(passed, rule) for rule in ("vendor", "element"))
+        counts = [row["instructions"] for row in ran if row.get("instructions")]
+        median = f"{statistics.median(counts):,.0f}" if counts else ""
+        lines.append(
+            f"| {kernel} | {totals.get(kernel, len(ran))} | {len(ran)} | {len(passed)} | {share} "
+            f"| {vendor} | {element} | {median} |"
+        )
+    return "\n".join(lines)
+
+
+def _worst(rows: Iterable[Row], rule: str) -> str:
+    ratios = [error[rule] for row in rows for error in row.get("errors", ())]
+    return f"{max(ratios):.2g}" if ratios else ""
+
+
+def table_of_failures(rows: Iterable[Row]) -> str:
+    """One line a failing class: count, kernels, what it means or the commonest message."""
+    by_class: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if not row["ok"]:
+            by_class[row["error"]].append(row)
+    lines = ["| class | cases | kernels | what it is |", "|---|---:|---|---|"]
+    for error, failed in sorted(by_class.items(), key=lambda item: (-len(item[1]), item[0])):
+        kernels = Counter(row["kernel"] for row in failed)
+        names = ", ".join(f"{kernel} {count}" for kernel, count in kernels.most_common())
+        message = Counter(_first_line(row) for row in failed).most_common(1)[0][0]
+        lines.append(f"| {error} | {len(failed)} | {names} | {_explain(error, message)} |")
+    return "\n".join(lines) if len(lines) > 2 else "None."
+
+
+def _explain(error: str, message: str) -> str:
+    meaning = EXPLAINED.get(error)
+    example = f"e.g. `{message}`" if message else ""
+    return "; ".join(part for part in (meaning, example) if part).replace("|", "\\|")
+
+
+def _first_line(row: Row) -> str:
+    lines = row.get("message", "").splitlines() or [""]
+    return lines[0].replace("`", "'")[:160]
+
+
+def page(rows: list[Row], totals: Mapping[str, int], facts: Mapping[str, str]) -> str:
+    """The whole of docs/conformance.md."""
+    ran = [row for row in rows if row["error"] != "skipped"]
+    passed = sum(row["ok"] for row in ran)
+    share = 100 * passed / len(ran) if ran else 0.0
+    return TEMPLATE.format(
+        passed=passed,
+        ran=len(ran),
+        share=share,
+        total=sum(totals.values()) or len(ran),
+        skipped=len(rows) - len(ran),
+        kernels=table_of_kernels(ran, totals),
+        failures=table_of_failures(ran),
+        minutes=sum(row["wall_s"] for row in ran) / 60,
+        **facts,
+    )
+
+
+TEMPLATE = """# Conformance: the vendor's public kernels in the simulator
+
+`bench/conformance/` runs the kernels of [aws-neuron/nki-library](https://github.com/aws-neuron/nki-library), branch
+`2.29_release` (NKI 0.3), unmodified, from a clone outside this repository, on the simulated trn2, against the
+library's own PyTorch references and under its own comparison. A case passes when the library's test passes: results within
+its tolerance, and a refusal where the test asks for one. A case that takes longer than 120 s of wall-clock time fails.
+
+**{passed} of {ran} cases pass ({share:.1f} %)**, of {total} that the library calls small enough for a CPU; {skipped}
+more skip themselves. Simulator commit `{ours}`, library commit `{theirs}`, {date}; {minutes:.0f} minutes of case time in one
+process. Written by `bench/conformance/summary.py` from `bench/results/{results}`.
+
+```
+git clone -b 2.29_release https://github.com/aws-neuron/nki-library /tmp/nki-library
+pip install allpairspy
+python bench/conformance/run.py /tmp/nki-library --sample 400 --seed 0     # stratified by kernel
+python bench/conformance/run.py /tmp/nki-library --kernel rope_hf          # one kernel, all its cases
+python bench/conformance/run.py /tmp/nki-library --shard 1/8               # a share of everything
+python bench/conformance/summary.py --clone /tmp/nki-library
+```
+
+Runs are resumable: a case that has a row is not run again unless `--again CLASS` (or `all`) asks for it. Continuous
+integration has no clone and skips this; `tests/bench/` tests the harness itself.
+
+## Counts per kernel
+
+The error columns hold the largest error of any passing case, divided by what is allowed: at most 1 is within the rule.
+The vendor's rule allows every element `atol + rtol * max|reference|`; the per-element column asks the same tolerances
+of each element by itself, `atol + rtol * |reference|`, which no case has to meet.
+
+{kernels}
+
+## What fails, and why
+
+{failures}
+"""
+
+
+def main() -> int:
+    """Read, count, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clone", type=Path, help="to name the library's commit and count its cases")
+    parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results" / "conformance.jsonl")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "conformance.md")
+    options = parser.parse_args()
+    rows = list(cases.read_rows(options.results).values())
+    theirs = _commit(options.clone) if options.clone else ""
+    known = ROOT / "out" / "conformance" / f"cases-{theirs}.txt"
+    totals = Counter(cases.kernel_of(case) for case in known.read_text().splitlines()) if known.exists() else Counter()
+    facts = {
+        "ours": _commit(ROOT),
+        "theirs": theirs or "unknown",
+        "date": datetime.date.today().isoformat(),
+        "results": options.results.name,
+    }
+    options.out.write_text(page(rows, totals, facts))
+    return 0
+
+
+def _commit(folder: Path) -> str:
+    done = subprocess.run(["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    return done.stdout.strip()[:12]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

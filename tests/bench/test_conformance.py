@@ -1,0 +1,139 @@
+"""The parts of the conformance harness that need no clone: choosing cases, judging distances, outcomes, the page."""
+
+import importlib
+import json
+import os
+import time
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+cases, measured, neuron_dtypes, outcome, summary = (
+    importlib.import_module(name) for name in ("cases", "measured", "neuron_dtypes", "outcome", "summary")
+)
+MANY = [
+    f"test/a/test_{kernel}.py::T::test[{i}]" for kernel, n in [("big", 90), ("mid", 9), ("small", 1)] for i in range(n)
+]
+
+
+# ---- choosing
+
+
+def test_a_case_is_counted_under_its_test_file():
+    assert cases.kernel_of("test/integration/core/test_rope_hf.py::TestX::test_y[a/b::c]") == "rope_hf"
+
+
+def test_a_sample_is_stratified_complete_and_the_same_for_the_same_seed():
+    chosen = cases.sample(MANY, 20, 0)
+    counts = {kernel: sum(cases.kernel_of(case) == kernel for case in chosen) for kernel in ("big", "mid", "small")}
+    assert counts == {"big": 18, "mid": 1, "small": 1}
+    assert chosen == cases.sample(MANY, 20, 0) != cases.sample(MANY, 20, 1)
+    assert cases.sample(MANY, 1000, 0) == MANY
+
+
+def test_shards_cover_every_case_once():
+    shards = [cases.shard(MANY, i, 3) for i in (1, 2, 3)]
+    assert sorted(case for shard in shards for case in shard) == sorted(MANY)
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
+    with pytest.raises(ValueError, match="4/3"):
+        cases.shard(MANY, 4, 3)
+
+
+def test_rows_are_read_back_and_a_line_cut_short_is_not(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"id": "a", "ok": false}\n{"id": "a", "ok": true}\n{"id": "b", "o')
+    assert cases.read_rows(file) == {"a": {"id": "a", "ok": True}}
+    assert cases.read_rows(tmp_path / "none") == {}
+
+
+def test_only_cases_without_a_row_or_of_the_asked_class_are_left():
+    done = {
+        "a": {"ok": True, "error": None},
+        "b": {"ok": False, "error": "race"},
+        "c": {"ok": False, "error": "timeout"},
+    }
+    assert cases.left_to_do("abcd", done) == ["d"]
+    assert cases.left_to_do("abcd", done, again="race") == ["b", "d"]
+    assert cases.left_to_do("abcd", done, again="all") == ["b", "c", "d"]
+
+
+# ---- distances
+
+
+def test_the_vendor_scales_by_the_largest_value_and_the_element_rule_does_not():
+    found = measured.distances([100.0, 1.5], [100.0, 1.0], rtol=0.01, atol=0.0)
+    assert found == {"vendor": 0.5, "element": 50.0, "beyond": 0.5}
+
+
+def test_equal_infinities_agree_and_a_lone_nan_is_as_far_as_it_gets():
+    assert measured.distances([np.inf, 0.0], [np.inf, 0.0], 0.01, 0.0) == {"vendor": 0.0, "element": 0.0, "beyond": 0.0}
+    assert measured.distances([np.nan, 1.0], [0.0, 1.0], 0.01, 0.0)["vendor"] == 1e30
+    assert measured.distances([1.0], [1.0, 2.0], 0.01, 0.0)["beyond"] == 1.0
+
+
+def test_recording_leaves_the_comparison_alone():
+    seen = []
+    compare = measured.recording(lambda a, b, rtol, atol, verbose=0: (rtol, atol, verbose), seen.append)
+    assert compare([1.0], [1.0], 0.5, atol=0.25, verbose=3) == (0.5, 0.25, 3)
+    assert seen == [{"rtol": 0.5, "atol": 0.25, "vendor": 0.0, "element": 0.0, "beyond": 0.0}]
+
+
+# ---- outcomes
+
+
+def test_a_case_runs_in_a_process_of_its_own():
+    def work(result):
+        result.ok, result.message = True, str(os.getpid())
+
+    found = outcome.in_own_process("x.py::t", "x", work, 30)
+    assert found.ok and found.message != str(os.getpid())
+    assert json.loads(found.row())["kernel"] == "x"
+
+
+def test_a_case_that_hangs_is_stopped_and_one_that_dies_is_told_apart():
+    assert outcome.in_own_process("x", "x", lambda _: time.sleep(60), 0.2).error == "timeout"
+    assert outcome.in_own_process("x", "x", lambda _: os._exit(3), 30).error == "crashed"
+
+
+def test_a_broken_rule_is_named():
+    from kernels_neuron.errors import KernelError
+
+    found = outcome.Outcome("x", "x")
+    found.blame(KernelError("no", rule="partition-limit"), "simulate")
+    assert (found.error, found.stage) == ("partition-limit", "simulate")
+
+
+# ---- dtypes
+
+
+@pytest.mark.parametrize("name", ["float8_e5m2_x4", "float8_e4m3fn_x4", "float4_e2m1fn_x4"])
+def test_packed_types_keep_values_they_can_hold(name):
+    values = np.array([[1.0, -2.0, 0.5, 4.0, 0.0, 6.0, -0.5, 1.5]], np.float32)
+    packed = neuron_dtypes.static_cast(values, name)
+    assert packed.shape == (1, 2) and neuron_dtypes.is_float_type(packed.dtype)
+    np.testing.assert_array_equal(neuron_dtypes.static_cast(packed, np.float32), values)
+
+
+def test_a_cast_rounds_to_nearest_even():
+    assert neuron_dtypes.static_cast([1 + 2.0**-8], "bfloat16") == ml_dtypes.bfloat16(1.0)
+    assert neuron_dtypes.sizeinbytes("float8_e4m3") == 1
+    assert not neuron_dtypes.is_float_type(np.int32)
+
+
+# ---- the page
+
+
+def test_the_page_counts_per_kernel_and_explains_each_failing_class():
+    rows = [
+        {"id": "1", "kernel": "rope", "ok": True, "error": None, "wall_s": 1, "instructions": 1200,
+         "errors": [{"vendor": 0.25, "element": 40.0}]},
+        {"id": "2", "kernel": "rope", "ok": False, "error": "timeout", "wall_s": 120, "message": "stopped after 120 s"},
+        {"id": "3", "kernel": "topk", "ok": False, "error": "skipped", "wall_s": 0},
+    ]  # fmt: skip
+    facts = {"ours": "aaa", "theirs": "bbb", "date": "2026-01-01", "results": "r.jsonl"}
+    text = summary.page(rows, {"rope": 58, "topk": 94}, facts)
+    assert "**1 of 2 cases pass (50.0 %)**, of 152" in text
+    assert "| rope | 58 | 2 | 1 | 50 % | 0.25 | 40 | 1,200 |" in text
+    assert "| timeout | 1 | rope 1 | stopped after the limit of time a case; e.g. `stopped after 120 s` |" in text
+    assert "None." in summary.page(rows[:1], {}, facts)
