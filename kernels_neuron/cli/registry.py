@@ -26,6 +26,9 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     untrusted: Annotated[list[str] | None, typer.Option(help="An owner clients must not trust unasked.")] = None,
     access_log: Annotated[bool, typer.Option("--access-log", help="One line per request on stderr.")] = False,
+    rate: Annotated[float, typer.Option(help="Requests a second for each caller; 0 is no limit.", min=0)] = 0,
+    max_commit_mb: Annotated[int, typer.Option(help="The largest commit in MiB.", min=1)] = 512,
+    max_mb: Annotated[int, typer.Option(help="The largest registry in MiB; 0 is no limit.", min=0)] = 0,
 ) -> None:
     """Serve a folder as a Hub until interrupted; prints its URL. The first time also a token that may write.
 
@@ -33,14 +36,20 @@ def serve(
     Example:
       kernels-neuron registry serve --root registry --port 8080
     """
-    from kernels_neuron.hub.serving import LOOPBACK
+    from kernels_neuron.hub.serving import LOOPBACK, Settings
     from kernels_neuron.hub.serving import serve as serve_registry
 
     if host != LOOPBACK:
         say(f"note: {host} may be reachable from other machines, and tokens travel unencrypted: put TLS in front")
-    owners = frozenset(untrusted or ())
+    settings = Settings(
+        untrusted=frozenset(untrusted or ()),
+        access_log=access_log,
+        requests_per_second=rate,
+        max_commit_bytes=max_commit_mb * 2**20,
+        max_registry_bytes=max_mb * 2**20,
+    )
     with suppress(KeyboardInterrupt):
-        serve_registry(root, host=host, port=port, untrusted=owners, access_log=access_log, on_ready=_ready)
+        serve_registry(root, host=host, port=port, settings=settings, on_ready=_ready)
 
 
 @app.command(name="list")
@@ -83,6 +92,30 @@ def verify(root: Root = Path("registry"), json: Json = False) -> None:
         print(f"{len(store.ids())} repos read, {len(damage)} things damaged or missing")
     if damage:
         raise typer.Exit(1)
+
+
+@app.command()
+def gc(
+    root: Root = Path("registry"),
+    grace: Annotated[float, typer.Option(help="Keep what is younger than this many hours.", min=0)] = 1.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, remove nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove contents that no commit names, such as those of deleted repos. May run beside a server.
+
+    \b
+    Example:
+      kernels-neuron registry gc --root registry --dry-run
+    """
+    from kernels_neuron.hub.storage.collect import collect
+    from kernels_neuron.hub.store import Store
+
+    done = collect(Store.existing(root), grace_seconds=grace * 3600, dry_run=dry_run)
+    if json:
+        print_json(asdict(done))
+        return
+    verb = "would be removed" if dry_run else "removed"
+    print(f"{done.blobs} contents {verb}, {done.size} bytes; {done.young} kept for being young")
 
 
 @app.command()

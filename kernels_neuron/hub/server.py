@@ -1,28 +1,30 @@
 """The registry as an ASGI app: the routes of a Hugging Face Hub that kernel clients use, over one store."""
 
 import errno
+import io
+import logging
 import re
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import parse_qs, unquote
 
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route as CatchAll
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kernels_neuron.errors import HubError
 
-from .handlers import accounts, commits, files, refs, repos
+from .handlers import accounts, commits, files, refs, repos, web
 from .handlers.call import Call, Denied, Policy, refusal
 from .storage.tokens import Token, Tokens
 from .store import Store
 
+_ACCESS = logging.getLogger("kernels_neuron.registry.access")
 Handler = Callable[[Call], Response]
-_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _HOST = re.compile(r"[A-Za-z0-9._-]+(:\d+)?|\[[0-9a-fA-F:.]+\](:\d+)?")
 _SPOOL_BYTES = 2**20
 _SMALL_BODY_BYTES = 16 * 2**20
@@ -85,7 +87,10 @@ ROUTES = [
     Route("GET", "/api/users/{owner}/overview", accounts.user),
     Route("GET", "/api/agent-harnesses", accounts.agent_harnesses),
     Route("POST", "/api/validate-yaml", accounts.validate_yaml),
+    Route("GET", "/", web.home),
+    Route("GET", "/kernels/{owner}/{name}", web.kernel),
     Route("GET", "/health", accounts.health),
+    Route("GET", "/metrics", accounts.metrics),
     Route("POST", "/api/repos/create", repos.create, writes=True),
     Route("DELETE", "/api/repos/delete", repos.delete, writes=True),
     Route("POST", "/api/repos/move", repos.move, writes=True),
@@ -100,39 +105,88 @@ ROUTES = [
 ]
 
 
-def make_app(store: Store, *, policy: Policy | None = None) -> Starlette:
+def make_app(store: Store, *, policy: Policy | None = None) -> ASGIApp:
     """The registry over `store`. Without a policy: its own tokens write, everybody reads what is not private."""
     policy = policy or Policy(store.tokens)
 
-    async def answer(request: Request) -> Response:
-        return await _answer(request, store, policy)
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", "serving.py asks uvicorn for nothing else"
+        response = await _Exchange(Request(scope, receive), store, policy).answer()
+        await response(scope, receive, send)
 
-    return Starlette(routes=[CatchAll("/{path:path}", answer, methods=_METHODS)])
+    return app
 
 
-async def _answer(request: Request, store: Store, policy: Policy) -> Response:
-    caller: Token | None = None
-    try:
-        authorization = request.headers.get("authorization")
+class _Exchange:
+    """One request on its way to an answer: what is known of it so far, for the log and the counters."""
+
+    def __init__(self, request: Request, store: Store, policy: Policy) -> None:
+        self.request, self.store, self.policy = request, store, policy
+        self.caller: Token | None = None
+        self.pattern = "none"
+
+    async def answer(self) -> Response:
+        """The answer, counted and logged; an error becomes one that clients understand."""
+        started = time.perf_counter()
+        try:
+            response = await self._handled()
+        except HubError as error:
+            response = refusal(error, anonymous=self.caller is None)
+        except ClientDisconnect:
+            response = Response(status_code=400)  # nobody is there to read it
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            # 507 and not 500: clients would send the whole upload again five times
+            response = JSONResponse({"error": "the registry's disk is full"}, 507)
+        seconds = time.perf_counter() - started
+        self.policy.metrics.saw(self.request.method, self.pattern, response.status_code, seconds)
+        self._log(response, seconds)
+        return response
+
+    async def _handled(self) -> Response:
+        authorization = self.request.headers.get("authorization")
         if authorization:
-            caller = await run_in_threadpool(_caller, authorization, policy.tokens)
-        route, params = _route(request)
+            # wrong tokens are counted, or somebody could try them as fast as the line allows
+            self._require_pace(self._address(), take=False)
+            try:
+                self.caller = await run_in_threadpool(_caller, authorization, self.policy.tokens)
+            except Denied:
+                self._require_pace(self._address())
+                raise
+        self._require_pace(f"user {self.caller.user}" if self.caller else self._address())
+        route, params = _route(self.request)
+        self.pattern = route.pattern
         if route.writes:
-            _require_writer(caller)
+            _require_writer(self.caller)
+        if self.request.method in ("GET", "HEAD"):
+            return await self._call(route, params, io.BytesIO(), 0)
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as body:
             is_commit = route.handler is commits.commit
-            await _read_body(request, body, policy.max_commit_bytes if is_commit else _SMALL_BODY_BYTES)
-            call = _call(request, store, policy, params, caller, body)
-            return await run_in_threadpool(route.handler, call)
-    except HubError as error:
-        return refusal(error, anonymous=caller is None)
-    except ClientDisconnect:
-        return Response(status_code=400)  # nobody is there to read it
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        # 507 and not 500: clients would send the whole upload again five times
-        return JSONResponse({"error": "the registry's disk is full"}, 507)
+            limit = self.policy.max_commit_bytes if is_commit else _SMALL_BODY_BYTES
+            size = await _read_body(self.request, body, limit)
+            return await self._call(route, params, body, size)
+
+    async def _call(self, route: Route, params: dict[str, str], body: Any, size: int) -> Response:
+        call = _call(self.request, self.store, self.policy, params, self.caller, body, size)
+        return await run_in_threadpool(route.handler, call)
+
+    def _require_pace(self, who: str, *, take: bool = True) -> None:
+        wait = self.policy.rate.wait_seconds(who, take=take)
+        if wait:
+            raise Denied(429, f"too many requests: at most {self.policy.rate.rate:g} a second", retry_after=wait)
+
+    def _address(self) -> str:
+        return self.request.client.host if self.request.client else "unknown"
+
+    def _log(self, response: Response, seconds: float) -> None:
+        if not _ACCESS.isEnabledFor(logging.INFO):
+            return
+        user = self.caller.user if self.caller else "-"
+        path = (self.request.scope.get("raw_path") or b"").decode("latin-1")
+        size = response.headers.get("content-length", "-")
+        asked = f"{self.request.method} {''.join(char if char.isprintable() else '?' for char in path)}"
+        _ACCESS.info('%s %s "%s" %d %s %.1fms', self._address(), user, asked, response.status_code, size, seconds * 1e3)
 
 
 def _route(request: Request) -> tuple[Route, dict[str, str]]:
@@ -166,7 +220,8 @@ def _require_writer(caller: Token | None) -> None:
         raise Denied(403, f"the token of {caller.user} has the role {caller.role}, writing takes the role write")
 
 
-async def _read_body(request: Request, body: IO[bytes], limit: int) -> None:
+async def _read_body(request: Request, body: IO[bytes], limit: int) -> int:
+    """Put the request's body into `body` and return its size."""
     declared = request.headers.get("content-length", "0")
     size = 0
     if declared.isascii() and declared.isdigit() and len(declared) < 20 and int(declared) > limit:
@@ -177,10 +232,11 @@ async def _read_body(request: Request, body: IO[bytes], limit: int) -> None:
             raise Denied(413, f"the body takes at most {limit} bytes")
         body.write(chunk)
     body.seek(0)
+    return size
 
 
 def _call(
-    request: Request, store: Store, policy: Policy, params: dict[str, str], caller: Token | None, body: Any
+    request: Request, store: Store, policy: Policy, params: dict[str, str], caller: Token | None, body: Any, size: int
 ) -> Call:
     host = request.headers.get("host", "")
     if not _HOST.fullmatch(host):
@@ -190,7 +246,8 @@ def _call(
     except ValueError:
         raise Denied(400, "the query string cannot be decoded") from None
     path = (request.scope.get("raw_path") or b"").decode("latin-1")
-    return Call(store, policy, f"{request.url.scheme}://{host}", path, query, params, caller, body)
+    endpoint, head = f"{request.scope['scheme']}://{host}", request.method == "HEAD"
+    return Call(store, policy, endpoint, path, query, params, caller, body, size, head)
 
 
 def _decoded(segment: str) -> str:

@@ -1,6 +1,7 @@
 """Running the registry: in this process until told to stop, or in a thread for as long as a `with` block lasts."""
 
 import fcntl
+import logging
 import os
 import socket
 import threading
@@ -31,9 +32,25 @@ class RunningServer:
     store: Store
 
 
+@dataclass(frozen=True)
+class Settings:
+    """How a registry is served; see handlers/call.Policy for the limits, of which 0 is none."""
+
+    untrusted: frozenset[str] = frozenset()
+    access_log: bool = False
+    requests_per_second: float = 0.0
+    max_commit_bytes: int = 512 * 2**20
+    max_registry_bytes: int = 0
+
+
 @contextmanager
 def run_server(
-    root: Path, *, port: int = 0, user: str = "local", untrusted: frozenset[str] = frozenset()
+    root: Path,
+    *,
+    port: int = 0,
+    user: str = "local",
+    untrusted: frozenset[str] = frozenset(),
+    settings: Settings | None = None,
 ) -> Iterator[RunningServer]:
     """Serve the registry in `root` on loopback from a thread; port 0 picks a free one. Stopped when the block ends."""
     store = Store(root)
@@ -41,7 +58,7 @@ def run_server(
         tokens = _PlusOne(store.tokens)
         token = tokens.add(user, "write", now(), keep=False)
         with _bound(LOOPBACK, port) as sock:
-            server = _uvicorn(store, tokens, untrusted, access_log=False)
+            server = _uvicorn(store, settings or Settings(untrusted=untrusted), tokens)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="registry", daemon=True)
             thread.start()
             try:
@@ -50,6 +67,7 @@ def run_server(
             finally:
                 server.should_exit = True
                 thread.join()
+                store.downloads.flush()
 
 
 def serve(
@@ -57,17 +75,26 @@ def serve(
     *,
     host: str = LOOPBACK,
     port: int = 8080,
-    untrusted: frozenset[str] = frozenset(),
-    access_log: bool = False,
+    settings: Settings | None = None,
     on_ready: Callable[[str, str | None], None] = lambda url, token: None,
 ) -> None:
     """Serve the registry in `root` until interrupted. on_ready gets the URL, and a write token where there was none."""
     store = Store(root)
+    settings = settings or Settings()
     with _alone(store), _bound(host, port) as sock:
         first = None if store.tokens.all() else store.tokens.add("admin", "write", now())
-        server = _uvicorn(store, store.tokens, untrusted, access_log=access_log)
+        server = _uvicorn(store, settings, store.tokens)
+        if settings.access_log:
+            log = logging.getLogger("kernels_neuron.registry.access")
+            handler = logging.StreamHandler()
+            handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+            log.addHandler(handler)
+            log.setLevel(logging.INFO)
         on_ready(_url(sock), first)
-        server.run(sockets=[sock])
+        try:
+            server.run(sockets=[sock])
+        finally:
+            store.downloads.flush()
 
 
 class _PlusOne(Tokens):
@@ -117,17 +144,26 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         yield sock
 
 
-def _uvicorn(store: Store, tokens: Tokens, untrusted: frozenset[str], *, access_log: bool) -> "uvicorn.Server":
+def _uvicorn(store: Store, settings: Settings, tokens: Tokens) -> "uvicorn.Server":
     try:
         import uvicorn
 
         from .handlers.call import Policy
+        from .limits import RateLimit
         from .server import make_app
     except ImportError as error:
         raise HubError(f"the registry needs {error.name}", hint="pip install 'kernels-neuron[registry]'") from error
-    app = make_app(store, policy=Policy(tokens, untrusted))
-    level = "info" if access_log else "warning"
-    config = uvicorn.Config(app, log_level=level, access_log=access_log, lifespan="off", timeout_graceful_shutdown=5)
+    policy = Policy(
+        tokens,
+        settings.untrusted,
+        max_commit_bytes=settings.max_commit_bytes,
+        max_registry_bytes=settings.max_registry_bytes,
+        rate=RateLimit(settings.requests_per_second),
+    )
+    app = make_app(store, policy=policy)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=5
+    )
     return uvicorn.Server(config)
 
 

@@ -11,6 +11,7 @@ from secrets import token_hex
 from kernels_neuron.errors import HubError
 
 from .storage.disk import Blob, Blobs, locked, make_folder, sync_folder, write_file
+from .storage.downloads import Downloads
 from .storage.faults import AlreadyThere, Damaged, EntryMissing, Refused, RepoMissing, RevisionMissing, StaleParent
 from .storage.names import check_path, check_ref, check_repo_id, check_tree, is_commit
 from .storage.records import Commit, Pull, Repo
@@ -54,6 +55,7 @@ class Store:
 
     root/format                     what this folder is
     root/tokens.json                token hashes
+    root/downloads.json             counts
     root/blobs/ab/<sha256>          contents, shared by all repos, never changed
     root/repos/<owner>/<name>/      commits/<id>.json, never changed, and repo.json: the refs, replaced whole
     root/scratch/                   what is being written; whatever a crash leaves here was never visible
@@ -63,13 +65,14 @@ class Store:
         self.root = Path(root)
         self._repos = self.root / "repos"
         self._scratch = self.root / "scratch"
-        self._lock = self.root / "store.lock"
+        self.lock = self.root / "store.lock"  # whoever changes a ref, or removes a content, holds it
         self._check_format()
         for folder in (self._repos, self._scratch, self.root / "blobs"):
             make_folder(folder)
         if not self._format.exists():
             write_file(self._format, FORMAT.encode(), scratch=self._scratch)
         self.blobs = Blobs(self.root / "blobs", self._scratch)
+        self.downloads = Downloads(self.root / "downloads.json", self._scratch)
         self.tokens = Tokens(self.root / "tokens.json", scratch=self._scratch)
         self._read_commit = lru_cache(maxsize=256)(self._read_commit_file)
 
@@ -115,7 +118,7 @@ class Store:
     def create(self, repo_id: str, *, author: str, private: bool = False) -> Repo:
         """A new repo with the branch main at an empty commit."""
         folder = self._folder(repo_id)
-        with locked(self._lock):
+        with locked(self.lock):
             self._refuse_lookalike(repo_id)
             date = now()
             first, data = Commit.make(None, {}, title="initial commit", author=author, date=date)
@@ -131,7 +134,7 @@ class Store:
 
     def delete(self, repo_id: str) -> None:
         """Remove a repo with its history; its blobs stay for others."""
-        with locked(self._lock):
+        with locked(self.lock):
             self.repo(repo_id)
             grave = self._scratch / token_hex(8)
             folder = self._folder(repo_id)
@@ -142,7 +145,7 @@ class Store:
 
     def move(self, old: str, new: str) -> None:
         """Give a repo another owner or name."""
-        with locked(self._lock):
+        with locked(self.lock):
             self.repo(old)
             source, target = self._folder(old), self._folder(new)
             self._refuse_lookalike(new, but=old)
@@ -154,7 +157,7 @@ class Store:
 
     def update(self, repo_id: str, change: Callable[[Repo], Repo]) -> Repo:
         """Replace a repo's refs by change(refs), with nobody in between."""
-        with locked(self._lock):
+        with locked(self.lock):
             repo = change(self.repo(repo_id))
             self._write_repo(repo)
         return repo
@@ -244,7 +247,7 @@ class Store:
         admit    has the last word before the ref moves
         Operations that change nothing make no commit: the present head is returned.
         """
-        with locked(self._lock):
+        with locked(self.lock):
             repo = self.repo(repo_id)
             head = self._branch_head(repo, ref)
             if parent is not None and parent != head.id:
@@ -269,7 +272,7 @@ class Store:
         admit: Admission | None = None,
     ) -> tuple[int, Commit]:
         """Like add_commit, but kept at a new refs/pr/<n> and leaving the branch alone. Returns n and the commit."""
-        with locked(self._lock):
+        with locked(self.lock):
             repo = self.repo(repo_id)
             head = self._branch_head(repo, base)
             if parent is not None:

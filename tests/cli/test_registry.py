@@ -56,3 +56,16 @@ def test_a_folder_without_a_registry_is_one_clear_error(tmp_path, capsys, verb):
     assert run(["registry", verb, "--root", str(tmp_path / "no"), "--json"]) == 1
     assert "there is no registry in" in json.loads(capsys.readouterr().out)["error"]
     assert not (tmp_path / "no").exists()
+
+
+def test_gc_says_what_it_removed_and_a_dry_run_removes_nothing(tmp_path, capsys):
+    store = Store(tmp_path)
+    with store.blobs.batch() as batch:
+        blob = batch.put(b"named by nothing")
+    assert run(["registry", "gc", "--root", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"blobs": 0, "size": 0, "young": 1}
+    assert run(["registry", "gc", "--root", str(tmp_path), "--grace", "0", "--dry-run"]) == 0
+    assert "1 contents would be removed, 16 bytes" in capsys.readouterr().out
+    assert store.blobs.path(blob.sha256).is_file()
+    assert run(["registry", "gc", "--root", str(tmp_path), "--grace", "0"]) == 0
+    assert not store.blobs.path(blob.sha256).is_file()

@@ -353,8 +353,8 @@ def test_bad_requests_are_400_with_a_message(wire, method, path, body):
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/"), ("GET", "/nope"), ("PUT", "/api/kernels/org/relu"), ("GET", "/api/models/org/relu/preupload/main"),
-     ("GET", "/api/kernels/org/relu/xet-read-token/main"), ("OPTIONS", "/api/kernels"), ("GET", "//"),
+    [("POST", "/"), ("GET", "/nope"), ("PUT", "/api/kernels/org/relu"), ("GET", "/api/models/org/relu/preupload/main"),
+     ("GET", "/api/kernels/org/relu/xet-read-token/main"), ("OPTIONS", "/api/kernels"), ("GET", "//a//"),
      ("GET", "/kernels")],
 )  # fmt: skip
 def test_what_is_not_served_is_404(wire, method, path):

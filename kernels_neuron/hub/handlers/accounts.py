@@ -3,6 +3,7 @@
 from starlette.responses import JSONResponse, Response
 
 from ..card import front_matter_problem
+from ..metrics import CONTENT_TYPE
 from .call import Call, Denied, text
 
 
@@ -39,6 +40,14 @@ def agent_harnesses(call: Call) -> Response:
 def health(call: Call) -> Response:
     """Answers while the server does."""
     return JSONResponse({"status": "ok"})
+
+
+def metrics(call: Call) -> Response:
+    """Counters for Prometheus. Of private repos nothing is told."""
+    visible = {repo_id for repo_id in call.store.ids() if not call.store.repo(repo_id).private}
+    downloads = {key: count for key, count in call.store.downloads.all().items() if key[0] in visible}
+    page = call.policy.metrics.render(downloads, len(call.store.ids()))
+    return Response(page, media_type=CONTENT_TYPE)
 
 
 def validate_yaml(call: Call) -> Response:

@@ -10,6 +10,8 @@ from starlette.responses import JSONResponse, Response
 
 from kernels_neuron.errors import HubError
 
+from ..limits import RateLimit
+from ..metrics import Metrics
 from ..storage.faults import AlreadyThere, Damaged, EntryMissing, Refused, RepoMissing, RevisionMissing, StaleParent
 from ..storage.records import Repo
 from ..storage.tokens import Token, Tokens
@@ -32,19 +34,27 @@ _STATUS: dict[type[HubError], tuple[int, str | None]] = {
 class Denied(HubError):
     """The request ends here with this status."""
 
-    def __init__(self, status: int, message: str, *, code: str | None = None) -> None:
+    def __init__(self, status: int, message: str, *, code: str | None = None, retry_after: int | None = None) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What one server allows: its tokens, owners whose kernels clients must not trust unasked, the largest commit."""
+    """What one server allows: its tokens, owners whose kernels clients must not trust unasked, how large, how often.
+
+    max_commit_bytes    of the body of one commit, base64 included
+    max_registry_bytes  of all contents together, above which commits are refused; 0 is no limit
+    """
 
     tokens: Tokens
     untrusted: frozenset[str] = frozenset()
     max_commit_bytes: int = 512 * 2**20
+    max_registry_bytes: int = 0
+    rate: RateLimit = field(default_factory=RateLimit)
+    metrics: Metrics = field(default_factory=Metrics)
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,8 @@ class Call:
     params: Mapping[str, str]
     caller: Token | None
     body: IO[bytes] = field(repr=False)
+    size: int = 0  # of the body
+    head: bool = False  # a HEAD, which is answered like a GET
 
     @property
     def repo_id(self) -> str:
@@ -156,6 +168,8 @@ def refusal(error: HubError, *, anonymous: bool) -> Response:
     headers = {"X-Error-Message": _header_text(message)}
     if code:
         headers["X-Error-Code"] = code
+    if isinstance(error, Denied) and error.retry_after:
+        headers["Retry-After"] = str(error.retry_after)
     if isinstance(error, EntryMissing):
         headers["X-Repo-Commit"] = error.commit
     return JSONResponse({"error": message}, status, headers=headers)

@@ -35,6 +35,7 @@ def preupload(call: Call) -> Response:
 def commit(call: Call) -> Response:
     """Apply one NDJSON commit to a branch, or to a new pull request with create_pr=1."""
     call.repo()
+    _require_room(call)
     ref = call.params["rev"]
     with call.store.blobs.batch() as batch:
         operations, header = _read_operations(call, batch)
@@ -51,6 +52,13 @@ def commit(call: Call) -> Response:
     answer["commitOid"] = made.id
     answer["commitUrl"] = f"{call.endpoint}/kernels/{call.repo_id}/commit/{made.id}"
     return JSONResponse(answer)
+
+
+def _require_room(call: Call) -> None:
+    limit = call.policy.max_registry_bytes
+    if limit and call.store.blobs.size() + call.size > limit:
+        # 507 and not 413: a smaller commit would not help
+        raise Denied(507, f"the registry takes at most {limit} bytes in all; somebody has to make room: registry gc")
 
 
 def no_xet(call: Call) -> Response:

@@ -1,6 +1,7 @@
 """Reading: trees, history, and the bytes of a file."""
 
 import os
+import re
 from typing import Any
 
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -8,6 +9,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from ..storage.faults import Damaged, EntryMissing
 from ..storage.records import Entry, list_tree
 from .call import Call, page
+
+# every client reads a variant's metadata.json before its other files, and once per cache
+_VARIANT = re.compile(r"build/([^/]+)/metadata\.json")
 
 
 def tree(call: Call) -> Response:
@@ -54,6 +58,9 @@ def resolve(call: Call) -> Response:
             f"{path} of {call.repo_id} is damaged on the registry's disk",
             hint="run kernels-neuron registry verify, then publish the kernel again",
         )
+    variant = _VARIANT.fullmatch(path)
+    if variant and not call.head:
+        call.store.downloads.add(call.repo_id, variant[1])
     headers = {"ETag": f'"{blob.oid}"', "X-Repo-Commit": commit.id, "X-Content-Type-Options": "nosniff"}
     name = path.rpartition("/")[2]
     return FileResponse(place, headers=headers, media_type="application/octet-stream", filename=name, stat_result=stat)

@@ -1,5 +1,6 @@
 """Repos: create, delete, rename, list, describe."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -42,23 +43,25 @@ def index(call: Call) -> Response:
     repos = [call.store.repo(repo_id) for repo_id in call.store.ids()]
     author, search = call.asked("author"), call.asked("search").lower()
     wanted = [repo for repo in repos if call.may_see(repo) and author in ("", repo.owner) and search in repo.id.lower()]
-    return page(call, [_info(repo, call.store.commit(repo, "main")) for repo in wanted])
+    downloads = call.store.downloads.all()
+    return page(call, [_info(repo, call.store.commit(repo, "main"), downloads) for repo in wanted])
 
 
 def info(call: Call) -> Response:
     """A repo at main."""
     repo = call.repo()
-    return JSONResponse(_info(repo, call.store.commit(repo, "main")))
+    return JSONResponse(_info(repo, call.store.commit(repo, "main"), call.store.downloads.all()))
 
 
 def revision(call: Call) -> Response:
     """A repo at a revision."""
     repo = call.repo()
-    return JSONResponse(_info(repo, call.store.commit(repo, call.params["rev"])))
+    return JSONResponse(_info(repo, call.store.commit(repo, call.params["rev"]), call.store.downloads.all()))
 
 
-def _info(repo: Repo, commit: Commit) -> dict[str, Any]:
-    counts = {"gated": False, "disabled": False, "downloads": 0, "likes": 0, "tags": []}
+def _info(repo: Repo, commit: Commit, downloads: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    count = sum(number for (repo_id, _), number in downloads.items() if repo_id == repo.id)
+    counts = {"gated": False, "disabled": False, "downloads": count, "likes": 0, "tags": []}
     return {
         "id": repo.id,
         "author": repo.owner,

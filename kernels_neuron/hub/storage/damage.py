@@ -33,7 +33,7 @@ def _repo_damage(store: "Store", repo_id: str, broken: Mapping[str, str]) -> Ite
     except Damaged as error:
         yield f"{repo_id}: {error}"
         return
-    commits = _read_commits(store.root / "repos" / repo_id / "commits")
+    commits = read_commits(store.root / "repos" / repo_id / "commits")
     for ref, target in _refs(repo):
         if target not in commits:
             yield f"{repo_id} {ref}: commit {target} is missing"
@@ -57,7 +57,8 @@ def _file_damage(store: "Store", where: str, blob: Blob, broken: Mapping[str, st
         yield f"{where}: blob {blob.sha256} is missing"
 
 
-def _read_commits(folder: Path) -> dict[str, Commit | str]:
+def read_commits(folder: Path) -> dict[str, Commit | str]:
+    """Every commit in a repo's folder by its id; in words what is wrong with one that cannot be read."""
     found: dict[str, Commit | str] = {}
     for path in sorted(folder.glob("*.json")):
         try:

@@ -75,6 +75,10 @@ class Blobs:
     def __iter__(self) -> Iterator[Path]:
         return (path for shard in sorted(self._folder.iterdir()) if shard.is_dir() for path in sorted(shard.iterdir()))
 
+    def size(self) -> int:
+        """The bytes of all contents."""
+        return sum(path.stat().st_size for path in self)
+
     @contextmanager
     def batch(self) -> Iterator["BlobBatch"]:
         """Several blobs, durable together when the block ends."""
