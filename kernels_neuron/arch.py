@@ -78,10 +78,13 @@ class Arch:
     dma_issue_ns: float = 477.0  # [trace] hardware DGE, per DMA instruction
     dma_issue_per_descriptor_ns: float = 0.37  # [trace]
     dma_gap_ns: float = 47.0  # [trace] between two DMA instructions of one queue
+    dma_issue_behind_ns: float = 78.0  # [trace] longer when right behind another: 600 to 605 less 524 ns, 128 rows
     dma_generation_ns: float = 1190.0  # [trace] software DGE before the visible trigger
     dma_software_issue_ns: float = 580.0  # [trace] software DGE, back to back
-    dma_first_packet_load_ns: float = 1330.0  # [trace] hardware DGE
-    dma_first_packet_store_ns: float = 1190.0  # [trace]
+    dma_first_packet_load_ns: float = 1330.0  # [trace] hardware DGE, 128 rows
+    dma_first_packet_store_ns: float = 1190.0  # [trace] hardware DGE, 128 rows
+    dma_first_packet_per_descriptor_ns: float = 0.35  # [trace] more or fewer than 128; 256 rows of a store take 45 more
+    dma_first_packet_descriptors: int = 256  # [trace] seen up to 256; more are assumed to start no later
     dma_software_first_packet_load_ns: float = 760.0  # [trace]
     dma_software_first_packet_store_ns: float = 630.0  # [trace]
     dma_spread_ns: float = 9.6  # [trace] start of engine i+1 after engine i
@@ -90,10 +93,15 @@ class Arch:
     dma_software_store_stall_ns: float = 250.0  # [trace]
     dma_static_first_packet_ns: float = 1500.0  # assumed; about 1.5 us fits published trn1 kernels
     dma_static_load_stall_ns: float = 170.0  # [read] a static 32 KiB load on one engine, 1416 less 1249 ns of service
-    dma_burst_bytes: int = 2 << 20  # [trace] transfers up to about 2 MB run at the engines' own rate, longer ones slower
+    dma_burst_bytes: int = (
+        2 << 20
+    )  # [trace] transfers up to about 2 MB run at the engines' own rate, longer ones slower
     dma_front_end_ns: float = 13.0  # [trace] end of a hardware trigger to the next instruction of its engine
     dma_software_visible_ns: float = 50.0  # [trace] 31 to 75
-    queue_depth: int = 5  # [trace] instructions the front end of ScalarE runs ahead of execution
+    queue_depth: int = 5  # [trace] instructions the front ends of TensorE and ScalarE run ahead of execution
+    dma_after_wait_ns: float = 38.0  # [trace] a DMA on ScalarE starts 90 ns after a semaphore wait, other work 52
+    scalar_begins_ns: float = 138.0  # [trace] queue of ScalarE after that of SyncE, at the start of a kernel
+    gpsimd_begins_ns: float = 77.0  # [trace] the same of GpSimdE: first trigger visible at 1290, less 23 and 1190
     dma_completion_ns: float = 354.0  # [trace] last data to the 16th increment, 6 + 348
     launch_us: float = 8.5  # [trace] nki.benchmark p50 less body, 7.5 to 9.3
 
@@ -115,6 +123,17 @@ class Arch:
             "total_available_sbuf_size": self.sbuf_usable_partition_bytes,
             "psum_min_align": 4,  # assumed: no number is published
             "sbuf_min_align": 4,  # assumed: no number is published
+        }
+
+    @property
+    def event_semaphore_ns(self) -> dict[str, tuple[float, float]]:
+        """Engine -> (to the next instruction, duration) of an instruction that only waits for a semaphore."""
+        return {
+            "tensor": (77.0, 52.0),  # [trace]
+            "scalar": (52.0, 40.0),  # [trace]
+            "vector": (23.0, 23.0),  # [trace] duration; next instruction assumed the same
+            "gpsimd": (19.0, 19.0),  # [trace] duration; next instruction assumed the same
+            "sync": (55.0, 18.0),  # [trace] 50 to 59
         }
 
     def engine(self, name: str) -> EngineTiming:

@@ -1,4 +1,4 @@
-"""`kernels-neuron profile`: run anybody's kernel in the simulator and estimate its time on the chip."""
+"""`kernels-neuron profile`: estimate anybody's kernel on a chip, or hold a device's profile against the model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +8,7 @@ import typer
 from .output import print_json, say, table
 
 if TYPE_CHECKING:
+    from kernels_neuron.cost.imported import Comparison
     from kernels_neuron.cost.profile import Profile
 
 TIMED_OUT = 124  # what coreutils' timeout exits with
@@ -15,7 +16,9 @@ LINES_SHOWN = 8
 
 
 def run(
-    kernel: Annotated[str, typer.Argument(metavar="FILE.py:FUNC", help="An nki.jit function in a file.")],
+    kernel: Annotated[
+        str | None, typer.Argument(metavar="[FILE.py:FUNC]", help="An nki.jit function in a file.")
+    ] = None,
     input: Annotated[list[str] | None, typer.Option(help="A tensor, NAME=128x512:bfloat16, random values.")] = None,
     arg: Annotated[list[str] | None, typer.Option(help="Any other argument, NAME=VALUE.")] = None,
     arch: Annotated[str, typer.Option(help="The chip: trn1, trn2 or trn3.")] = "trn2",
@@ -23,16 +26,32 @@ def run(
     price_only: Annotated[bool, typer.Option("--price-only", help="Compute no values.")] = False,
     limit: Annotated[float | None, typer.Option(help="Stop after so many seconds, with exit status 124.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace for ui.perfetto.dev here.")] = None,
+    imported: Annotated[
+        Path | None, typer.Option("--import", help="A profile.json(.gz) of the Neuron profiler to replay instead.")
+    ] = None,
+    parts: Annotated[
+        bool, typer.Option("--parts", help="With --import: also with each part of the model off.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Estimate how long a kernel takes and where the time goes, by the latency model.
+
+    With --import, replay a profile taken on a device and report measured against modelled times.
 
     \b
     Example:
       kernels-neuron profile softmax.py:softmax --input x=128x512:bfloat16 --trace out.json
     """
+    from kernels_neuron.errors import UsageError
     from kernels_neuron.measure.source import TimeLimit
 
+    if imported is not None:
+        if kernel is not None or input or arg or trace is not None:
+            raise UsageError("--import replays a profile and runs no kernel", hint="give --import alone")
+        _import(imported, parts, json)
+        return
+    if kernel is None:
+        raise UsageError("profile takes a kernel or --import", hint="name one: kernels-neuron profile FILE.py:FUNC")
     try:
         found = _profile(kernel, input or [], arg or [], arch, lnc, price_only, limit)
     except TimeLimit as error:
@@ -47,6 +66,54 @@ def run(
         print_json(found.to_json())
     else:
         _print(found)
+
+
+def _import(path: Path, parts: bool, json: bool) -> None:
+    from kernels_neuron.cost.imported import compare_profile
+    from kernels_neuron.cost.switches import SWITCHES
+
+    found = compare_profile(path, SWITCHES if parts else ())
+    if json:
+        print_json(found.to_json())
+    else:
+        _print_comparison(found)
+
+
+def _print_comparison(found: "Comparison") -> None:
+    measured = found.measured_body_us
+    print(f"{found.file.name} on {found.arch.name}, {found.instructions} instructions")
+    print(f"  measured body   {measured:.2f} us")
+    spread = f"{found.low_us:.2f} to {found.high_us:.2f} over the TensorE throttle phases"
+    print(f"  estimated body  {found.estimated_body_us:.2f} us ({spread}), {found.error:+.1%}")
+    if found.estimated_at_phase_us is not None:
+        print(f"  estimated with the profile's own phase {found.estimated_at_phase_us:.2f} us")
+    if found.unpriced:
+        print(f"  priced as one element a cycle, for want of a price: {', '.join(found.unpriced)}")
+    print("\nfrom the first DMA trigger to the last write of each engine, and time with work, in us")
+    names = ("engine", "measured", "estimated", "low", "high", "error", "busy measured", "busy estimated")
+    rows = []
+    for name, each in found.engines.items():
+        error = each.estimated_body_us / each.measured_body_us - 1 if each.measured_body_us > 0 else None
+        times = (each.measured_body_us, each.estimated_body_us, each.low_us, each.high_us)
+        share = None if error is None else f"{error:+.1%}"
+        rows.append(
+            (
+                name,
+                *(round(us, 2) for us in times),
+                share,
+                round(each.measured_busy_us, 2),
+                round(each.estimated_busy_us, 2),
+            )
+        )
+    table(names, rows)
+    print("\nmean duration of each kind of instruction, and how much later the model ends it, in us")
+    kinds = ("engine", "instruction", "count", "measured", "estimated", "ends later")
+    cells = [(k.engine, k.opcode, k.count, k.measured_us, k.estimated_us, k.ends_us) for k in found.kinds]
+    table(kinds, [(*each[:3], *(round(us, 3) for us in each[3:])) for each in cells])
+    if found.without:
+        print("\nthe model with one part off")
+        rows_off = [(part, round(us, 2), f"{us / measured - 1:+.1%}") for part, us in found.without.items()]
+        table(("off", "estimated", "error"), rows_off)
 
 
 def _profile(

@@ -107,10 +107,13 @@ class _Replay:
         self.head = dict.fromkeys(QUEUES, 0)
         self.wake = {name: plan.arch.engine(name).wake_ns for name in QUEUES}
         self.set = {name: plan.arch.engine(name).set_ns for name in QUEUES}
-        self.free = dict.fromkeys(QUEUES, 0.0)  # earliest start of the next compute instruction
-        self.front = dict.fromkeys(QUEUES, 0.0)  # when the front end looks at the next instruction
-        self.trigger = dict.fromkeys(QUEUES, 0.0)  # earliest next DMA trigger of the queue
-        self.queued: deque[float] = deque(maxlen=plan.arch.queue_depth)  # starts of the last ScalarE instructions
+        begins = {"scalar": plan.arch.scalar_begins_ns, "gpsimd": plan.arch.gpsimd_begins_ns}
+        self.free = {name: begins.get(name, 0.0) for name in QUEUES}  # earliest start of the next compute instruction
+        self.front = dict(self.free)  # when the front end looks at the next instruction
+        self.trigger = dict(self.free)  # earliest next DMA trigger of the queue
+        self.triggered = dict.fromkeys(QUEUES, False)  # whether the last instruction of the queue was a hardware DMA
+        # starts of the last instructions, which the front end cannot be further ahead of
+        self.queued = {name: deque[float](maxlen=plan.arch.queue_depth) for name in ("tensor", "scalar")}
         self.table = ""
         self.pe = Throttle(plan.arch, phase)
         self.pe_stream = 0.0  # start of the last matmul
@@ -149,7 +152,11 @@ class _Replay:
                 if self.plan.prices[index].transfer is not None:
                     self._dma(index, engine)
                     continue
-                issue(index, engine)
+                self.triggered[engine] = False
+                if self.plan.prices[index].front:
+                    self._wait(index, engine)
+                else:
+                    issue(index, engine)
                 for succ in succs[index]:
                     unknown[succ] -= 1
                     if not unknown[succ] and engine_of[succ] != engine:
@@ -172,6 +179,24 @@ class _Replay:
         out = self.out
         out.start[index], out.end[index], out.seen[index] = start, end, end + self.set[engine]
 
+    def _ahead(self, engine: str) -> float:
+        """When the front end can look at the next instruction."""
+        queued = self.queued.get(engine)
+        front = self.front[engine]
+        return max(front, queued[0]) if queued is not None and len(queued) == queued.maxlen else front
+
+    def _wait(self, index: int, engine: str) -> None:
+        """A wait on semaphores alone: the front end does it while earlier instructions still execute."""
+        price = self.plan.prices[index]
+        ahead = engine in self.queued
+        start = self._ready(index, engine, self._ahead(engine) if ahead else self.free[engine])
+        self.front[engine] = start + price.issue_ns
+        before_dma = self.arch.dma_after_wait_ns if engine == "scalar" else 0.0
+        self.trigger[engine] = max(self.trigger[engine], self.front[engine] + before_dma)
+        if not ahead:
+            self.free[engine] = start + price.issue_ns
+        self._done(index, engine, start, start + price.latency_ns)
+
     def _plain(self, index: int, engine: str) -> None:
         price = self.plan.prices[index]
         start = self._ready(index, engine, self.free[engine])
@@ -180,9 +205,7 @@ class _Replay:
 
     def _scalar(self, index: int, engine: str) -> None:
         price = self.plan.prices[index]
-        front = self.front[engine]
-        if len(self.queued) == self.queued.maxlen:
-            front = max(front, self.queued[0])
+        front = self._ahead(engine)
         if price.table and price.table != self.table:
             # a load of its own in the queue, which waits for nothing but the instructions before it
             load = max(front, self.free[engine])
@@ -197,23 +220,32 @@ class _Replay:
             self.out.cause[index] = self.plan.queues[engine][position - 2] if position > 1 else -1
         self.front[engine], self.trigger[engine] = looked_at, max(self.trigger[engine], looked_at)
         self.free[engine] = start + price.issue_ns
-        self.queued.append(start)
+        self.queued[engine].append(start)
         self._done(index, engine, start, start + price.latency_ns)
 
     def _tensor(self, index: int, engine: str) -> None:
         price = self.plan.prices[index]
         if price.weights:
-            start = self._ready(index, engine, max(self.pe_stream, self.pe_weights))
+            start = self._ready(index, engine, max(self.pe_stream, self.pe_weights, self._ahead(engine)))
             stretch = price.pe_cycles / self.pe.ghz * (1.0 / self.pe.at(start) - 1.0) if price.pe_cycles else 0.0
             self.pe_weights = start + price.issue_ns + stretch
+            self._looked_at(index, engine, start)
             self._done(index, engine, start, self.pe_weights)
             return
-        start = self._ready(index, engine, max(self.free[engine], self.pe_weights))
+        start = self._ready(index, engine, max(self.free[engine], self.pe_weights, self._ahead(engine)))
+        self._looked_at(index, engine, start)
         nominal = price.pe_cycles / self.pe.ghz
         streamed = self.pe.stream(start, price.pe_cycles)
         self.pe_stream = start
         self.free[engine] = streamed + price.issue_ns - nominal
         self._done(index, engine, start, streamed + price.latency_ns - nominal)
+
+    def _looked_at(self, index: int, engine: str, start: float) -> None:
+        """The front end moves on once an instruction's own waits hold, however long it stays queued."""
+        seen, wake = self.out.seen, self.wake[engine]
+        held = max((seen[pred] + wake for pred in self.plan.preds[index]), default=0.0)
+        self.front[engine] = max(self._ahead(engine), held)
+        self.queued[engine].append(start)
 
     # ---- DMA
 
@@ -223,20 +255,26 @@ class _Replay:
         transfer = price.transfer
         assert transfer is not None
         software = transfer.dge == "sw"
-        start = self._ready(index, engine, self.free[engine] if software else self.trigger[engine])
+        free = self.free[engine] if software else self.trigger[engine]
+        start = self._ready(index, engine, free)
         trigger = start
+        # a hardware trigger right behind another one takes longer
+        behind = arch.dma_issue_behind_ns if transfer.dge == "hw" and self.triggered[engine] and start == free else 0.0
+        self.triggered[engine] = transfer.dge == "hw"
         if software:
             self.free[engine] = start + price.issue_ns
             trigger = max(start + arch.dma_generation_ns, self.trigger[engine])
             self.trigger[engine] = trigger + price.issue_ns
         else:
-            self.trigger[engine] = start + price.issue_ns
-            self.front[engine] = start + price.latency_ns + (arch.dma_front_end_ns if transfer.dge == "hw" else 0.0)
+            self.trigger[engine] = start + price.issue_ns + behind
+            self.front[engine] = (
+                start + behind + price.latency_ns + (arch.dma_front_end_ns if transfer.dge == "hw" else 0.0)
+            )
             if engine != "scalar":
                 self.free[engine] = max(self.free[engine], self.front[engine])
         out = self.out
         out.start[index] = start
-        out.end[index] = trigger + (arch.dma_software_visible_ns if software else price.latency_ns)
+        out.end[index] = trigger + (arch.dma_software_visible_ns if software else price.latency_ns + behind)
         shares = self.plan.lanes.shares[transfer]
         self.parts[index] = len(shares)
         begin = trigger + _first_packet_ns(arch, transfer)
@@ -306,7 +344,9 @@ def _first_packet_ns(arch: Arch, transfer: Transfer) -> float:
         return arch.dma_software_first_packet_store_ns if store else arch.dma_software_first_packet_load_ns
     if transfer.dge == "none":
         return arch.dma_static_first_packet_ns
-    return arch.dma_first_packet_store_ns if store else arch.dma_first_packet_load_ns
+    first = arch.dma_first_packet_store_ns if store else arch.dma_first_packet_load_ns
+    rows = min(transfer.descriptors, arch.dma_first_packet_descriptors) - arch.partitions
+    return first + rows * arch.dma_first_packet_per_descriptor_ns
 
 
 def _stall_ns(arch: Arch, transfer: Transfer, idle: bool) -> float:

@@ -92,7 +92,8 @@ def test_a_change_of_function_loads_a_table_and_a_repeat_does_not(trace_of, kern
     trace = trace_of(kernels.functions, (128, 512))
     line = timed(trace)
     assert sorted(line.tables) == [1, 3]
-    assert line.tables[1] == pytest.approx((0.0, 1283.0))  # it waits for no data
+    begins = TRN2.scalar_begins_ns
+    assert line.tables[1] == pytest.approx((begins, begins + 1283.0))  # it waits for no data
     assert line.tables[3][0] >= line.start[2]
 
 
@@ -104,11 +105,11 @@ def test_a_software_store_generates_descriptors_first(trace_of, kernels):
 
 
 def test_loads_of_one_queue_are_bound_by_their_issue(trace_of, kernels):
-    """A 64 KiB load has 0.16 us of data and occupies its trigger queue for 0.57."""
+    """A 64 KiB load has 0.16 us of data and occupies its trigger queue for 0.65 when another is right behind."""
     trace = trace_of(kernels.rows_doubled, (128 * 40, 128))
     line = timed(trace)
     loads = [line.start[i] for i, each in enumerate(trace.records) if each.engine == "sync"]
-    assert np.diff(loads)[5:] == pytest.approx([571.4] * 34, rel=0.01)
+    assert np.diff(loads)[5:] == pytest.approx([649.4] * 34, rel=0.01)
 
 
 def test_a_trigger_on_scalar_passes_queued_compute_and_holds_up_what_follows():
@@ -117,6 +118,22 @@ def test_a_trigger_on_scalar_passes_queued_compute_and_holds_up_what_follows():
     line = replay(make_plan(TRN2, prices, ["scalar"] * 5, [()] * 5))
     assert line.start[3] < line.start[2]
     assert line.start[4] == pytest.approx(line.start[2] + 600)
+
+
+def test_the_first_packet_comes_later_with_more_rows():
+    """A store of 256 rows starts 1,235 ns after its trigger, one of 128 rows 1,190."""
+    for rows, expected in ((128, 1190), (256, 1235), (4096, 1235)):
+        store = Transfer("store", rows, 512, 0, 128, "hw")
+        line = replay(make_plan(TRN2, [Price(600, 550, transfer=store)], ["sync"], [()]))
+        assert line.data[0][0] == pytest.approx(expected, abs=1)
+
+
+def test_a_wait_alone_passes_queued_work_and_delays_what_follows():
+    work, wait = Price(2000, 2100, pe_cycles=4000), Price(77, 52, front=True)
+    line = replay(make_plan(replace(TRN2, throttled=False), [work, work, wait, work], ["tensor"] * 4, [()] * 4))
+    assert line.start[2] < line.start[1]
+    line = replay(make_plan(TRN2, [wait, work], ["tensor"] * 2, [()] * 2))
+    assert line.start[1] == 77
 
 
 def test_only_tensor_work_has_phases(trace_of, kernels):
