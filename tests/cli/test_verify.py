@@ -1,0 +1,131 @@
+"""verify, bench and profile as a user calls them, on a project of one scaffolded kernel."""
+
+import json
+import tomllib
+
+import pytest
+
+from kernels_neuron.cli.main import run
+
+KERNEL = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def double(x, factor=2.0):
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.load(x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=factor)
+    nl.store(y, tile)
+    return y
+"""
+ONE_CASE = ["--dtype", "float32", "--arch", "trn2", "--lnc", "1", "--workers", "1"]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch, capsys):
+    """A folder with one kernel from `new`; its workloads are those of the scaffold."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", "swish"]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def break_the_kernel(project):
+    reference = project / "nki_src" / "swish" / "reference.py"
+    text = reference.read_text()
+    assert "return " in text
+    reference.write_text(text.replace("return ", "return 1 + "))
+
+
+def first_workload(project) -> str:
+    spec = tomllib.loads((project / "nki_src" / "swish" / "spec.toml").read_text())
+    return spec["workload"][0]["name"]
+
+
+def filters(project) -> list[str]:
+    return ["--workload", first_workload(project), *ONE_CASE]
+
+
+def test_verify_prints_one_row_a_case_and_the_fields_promised(project, capsys):
+    assert run(["verify", *filters(project), "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)
+    assert list(row) == [
+        *("kernel", "workload", "dtype", "arch", "lnc", "ok", "error", "tolerance"),
+        *("rel_l2", "max_abs", "loose", "instructions"),
+    ]
+    assert row["ok"] and row["error"] <= 1 == row["tolerance"] and row["instructions"] > 0
+
+
+def test_verify_exits_1_when_a_kernel_misses_its_reference(project, capsys):
+    break_the_kernel(project)
+    assert run(["verify", *filters(project), "--json"]) == 1
+    [row] = json.loads(capsys.readouterr().out)
+    assert not row["ok"] and row["error"] > 1
+
+
+def test_bench_gives_no_number_for_a_kernel_that_misses_its_reference(project, capsys):
+    break_the_kernel(project)
+    assert run(["bench", "swish", *ONE_CASE, "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)
+    assert rows and all(not row["ok"] and row["estimated_us"] is None for row in rows)
+
+
+def test_bench_against_its_own_rows_moves_nothing_and_exits_0(project, capsys):
+    command = ["bench", "swish", *ONE_CASE]
+    assert run([*command, "--json"]) == 0
+    before = capsys.readouterr().out
+    (project / "before.json").write_text(before)
+    assert run([*command, "--against", "before.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_bench_against_faster_rows_prints_what_moved_and_exits_1(project, capsys):
+    command = ["bench", "swish", *ONE_CASE]
+    assert run([*command, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    rows[0]["estimated_us"] *= 0.9
+    (project / "before.json").write_text(json.dumps(rows))
+    assert run([*command, "--against", "before.json", "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)) == 1
+
+
+def test_an_unknown_workload_is_a_wrong_use_that_lists_those_there_are(project, capsys):
+    assert run(["verify", "--workload", "nonsense"]) == 2
+    assert first_workload(project) in capsys.readouterr().err
+
+
+def test_profile_runs_anybodys_kernel(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(KERNEL)
+    assert run(["profile", f"{tmp_path}/k.py:double", "--input", "x=64x32:bfloat16", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert {"estimated_us", "body_us", "launch_us", "bound_us", "engines", "critical_path", "instructions"} <= set(
+        answer
+    )
+    assert answer["instructions"] == 3
+    assert answer["estimated_us"] == pytest.approx(answer["body_us"] + answer["launch_us"])
+
+
+def test_profile_writes_a_chrome_trace(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(KERNEL)
+    trace = tmp_path / "trace.json"
+    assert run(["profile", f"{tmp_path}/k.py:double", "--input", "x=64x32:float32", "--trace", str(trace)]) == 0
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert any(event.get("name") == "tensor_scalar" for event in events)
+
+
+def test_profile_names_the_line_the_chip_would_refuse(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(KERNEL)
+    assert run(["profile", f"{tmp_path}/k.py:double", "--input", "x=200x32:float32"]) == 1
+    error, _, hint = capsys.readouterr().err.partition("\n\n")
+    assert error.endswith("error: k.py:10: a sbuf tile has at most 128 partitions, got [200, 32]")
+    assert hint.startswith("hint: ")
+
+
+@pytest.mark.parametrize("bad", ["x=64x:float32", "x=64x32:float33", "z=64x32:float32"])
+def test_profile_refuses_an_input_it_cannot_read(tmp_path, capsys, bad):
+    (tmp_path / "k.py").write_text(KERNEL)
+    assert run(["profile", f"{tmp_path}/k.py:double", "--input", bad, "--json"]) == 2
+    assert set(json.loads(capsys.readouterr().out)) == {"error", "hint"}
