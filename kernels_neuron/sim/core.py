@@ -19,6 +19,7 @@ from kernels_neuron.settings import Settings
 from . import switches
 from .locate import caller, fail
 from .memory import MemoryRegion, Storage
+from .random import Xorwow
 from .tensor import NkiTensor, row_major
 from .trace import Price, Record, Tile, Trace
 from .turns import ALONE, Seat
@@ -54,6 +55,7 @@ class NeuronCore:
     seat          how it meets the other programs of the launch
     dynamic       whether any operand may have an address or value that is known only when an instruction runs
     accumulators  the registers of VectorE and ScalarE, which survive from one reducing instruction to the next
+    generators    the random numbers of the engines, by engine, from first use on
     defined       which of these registers hold a value that a document defines
     """
 
@@ -78,6 +80,7 @@ class NeuronCore:
         # running sums of the reducing instructions, one float32 per partition and engine
         self.accumulators = {engine: np.zeros(arch.partitions, np.float32) for engine in ("scalar", "vector")}
         self.defined = {engine: np.zeros(arch.partitions, bool) for engine in ("scalar", "vector")}
+        self.generators: dict[str, Xorwow] = {}
         self._shared = shared if shared is not None else []
         self._next_shared = 0
         self._next_tile = seat.index << 32  # programs share HBM tensors, never tile ids

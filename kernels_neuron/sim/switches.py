@@ -59,6 +59,20 @@ SWITCHES: dict[str, Switch] = {
         ("refuse", "storage"),
         "two documents disagree on whether .ap() on a view with an offset starts at the view or at the storage",
     ),
+    "topk_ties": Switch(
+        "earliest_lowest",
+        ("earliest_lowest",),
+        "which of equal values topk keeps is not documented; the sort is stable, so a later one counts as larger",
+    ),
+    "random_bits": Switch(
+        "xorwow",
+        ("xorwow",),
+        "no bit stream, seed expansion or lane mapping is documented; trn3 is said to run xorwow on VectorE, so one "
+        "generator per lane runs it on every engine",
+    ),
+    "mx_scale_of_inf": Switch(
+        "largest", ("largest",), "the scale of a group with inf or NaN is not documented; the largest there is"
+    ),
     "barrier_orders": Switch(
         "data",
         ("data", "everything"),

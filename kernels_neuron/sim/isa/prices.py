@@ -160,6 +160,49 @@ def gpsimd(arch: Arch, f: Facts) -> Price:
     return _engine(arch, "gpsimd", arch.gpsimd_start_cycles + f.n)
 
 
+def local_gather(arch: Arch, f: Facts) -> Price:
+    """150 + n C cycles for n elements in pieces of e, C = (28 + 4 e) / (4 e) / min(4 / itemsize, e). [isa]
+
+    [isa] divides by C, which makes long pieces dearer than single elements; multiplied, as assumed here, it does not.
+    The caller sets n to all elements of a partition and op to e.
+    """
+    piece = int(f.op)
+    itemsize = 4 if "32" in f.dtypes[0] else 2 if "16" in f.dtypes[0] else 1
+    cycles = f.n * (28 + 4 * piece) / (4 * piece) / min(4 / itemsize, piece)
+    return _engine(arch, "gpsimd", arch.gpsimd_start_cycles + cycles)
+
+
+def n_gather(arch: Arch, f: Facts) -> Price:
+    """A group of instructions for every 512 elements of a partition [isa]; assumed 150 + 512 cycles each."""
+    groups = -(-f.n // 512)
+    return _engine(arch, "gpsimd", groups * arch.gpsimd_start_cycles + f.n)
+
+
+def topk(arch: Arch, f: Facts) -> Price:
+    """4 n + K cycles [isa], which the caller sets as n, after GpSimdE's start."""
+    return _engine(arch, "gpsimd", arch.gpsimd_start_cycles + f.n)
+
+
+def exponential(arch: Arch, f: Facts) -> Price:
+    """N / 4 cycles: four times the throughput of ScalarE's exp. [arch4]"""
+    return _engine(arch, "vector", f.n / 4)
+
+
+def quantize_mx(arch: Arch, f: Facts) -> Price:
+    """N / 4 cycles: four input elements per partition and cycle. [arch4]"""
+    return _engine(arch, "vector", f.n / 4)
+
+
+def random(arch: Arch, f: Facts) -> Price:
+    """N cycles on VectorE, 150 + N on GpSimdE; assumed, no formula is published."""
+    return gpsimd(arch, f) if f.engine == "gpsimd" else _engine(arch, f.engine, f.n)
+
+
+def rand2(arch: Arch, f: Facts) -> Price:
+    """N / 4 cycles: four 32-bit values per lane and cycle. [arch4]"""
+    return _engine(arch, "vector", f.n / 4)
+
+
 def bn_aggr(arch: Arch, f: Facts) -> Price:
     """13 (N / 3) cycles. [isa]"""
     return _engine(arch, "vector", 13 * f.n / 3)
@@ -271,6 +314,21 @@ _FORMULAS: dict[str, Callable[[Arch, Facts], Price]] = {
     "memset": memset,
     "iota": gpsimd,
     "affine_select": gpsimd,
+    "local_gather": local_gather,
+    "nc_n_gather": n_gather,
+    "nonzero_with_count": gpsimd,  # no formula is published; assumed one pass
+    "sequence_bounds": gpsimd,  # no formula is published; assumed one pass
+    "tensor_partition_reduce": gpsimd,  # no formula is published; assumed one pass
+    "topk": topk,
+    "activate2": activation,  # no formula is published; assumed as activation
+    "exponential": exponential,
+    "quantize_mx": quantize_mx,
+    "rng": random,
+    "rand2": rand2,
+    "dropout": stream,
+    "set_rng_seed": random,
+    "rand_set_state": random,
+    "rand_get_state": random,
     "select_reduce": stream,  # no formula is published; assumed as range_select
     "range_select": stream,
     "bn_stats": stream,

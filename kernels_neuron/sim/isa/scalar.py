@@ -13,7 +13,14 @@ from kernels_neuron.sim.tensor import NkiTensor
 from .enums import reduce_cmd as ReduceCmd
 from .ops import Op
 from .prices import PRICES, facts
-from .rules import require_generation, require_op, require_same_extent, require_tile, require_vector
+from .rules import (
+    require_generation,
+    require_op,
+    require_same_extent,
+    require_scalar,
+    require_tile,
+    require_vector,
+)
 from .table import instruction
 
 
@@ -140,16 +147,132 @@ def _steps(
     price = PRICES[name](core.arch, facts("scalar", dst, data, op=op.name, pointer=bool(columns)))
     yield Step("scalar", price, reads=(data, *columns), writes=(dst,), effect=effect)
     if reduce_res is not None:
-        readout = PRICES["reduce_readout"](core.arch, facts("scalar", reduce_res))
-        yield Step(
-            "scalar",
-            readout,
-            writes=(reduce_res,),
-            effect=lambda: array.store(
-                reduce_res.array(), accumulators.copy(), reduce_res.dtype, core.switches["fp8_overflow"]
-            ),
-        )
+        yield _readout(core, reduce_res, accumulators)
+
+
+def _readout(core: NeuronCore, reduce_res: NkiTensor, accumulators: np.ndarray) -> Step:
+    """The extra step that copies ScalarE's registers into `reduce_res`."""
+
+    def effect() -> None:
+        array.store(reduce_res.array(), accumulators.copy(), reduce_res.dtype, core.switches["fp8_overflow"])
+
+    price = PRICES["reduce_readout"](core.arch, facts("scalar", reduce_res))
+    return Step("scalar", price, writes=(reduce_res,), effect=effect)
 
 
 def _number_or_column(operand: Any) -> Any:
     return operand.f32() if isinstance(operand, NkiTensor) else np.float32(operand)
+
+
+# ---- activate2
+
+_PAIRS = (
+    ("multiply", "add"),
+    ("multiply", "subtract"),
+    ("multiply", "bypass"),
+    ("add", "bypass"),
+    ("subtract", "bypass"),
+    ("bypass", "bypass"),
+)
+_REDUCE2 = {"add": 0.0, "maximum": -np.inf, "minimum": np.inf, "abs_max": 0.0, "abs_min": np.inf}
+
+
+@instruction
+def activate2(
+    core: NeuronCore,
+    dst: NkiTensor,
+    op: Op,
+    data: NkiTensor,
+    imm0: Any,
+    imm1: Any,
+    op0: Op,
+    op1: Op,
+    relu_param: Any = 0.0,
+    reverse0: bool = False,
+    reverse1: bool = False,
+    reduce_op: Op | None = None,
+    reduce_res: NkiTensor | None = None,
+    reduce_cmd: ReduceCmd = ReduceCmd.idle,
+    name: str | None = None,
+) -> Iterator[Step]:
+    """dst = op(op1(op0(data, imm0), imm1), relu_param) in float32, and optionally a running reduction of each row.
+
+    Operands: dst, data in SBUF or PSUM, one extent; imm0, imm1, relu_param numbers or [P, 1] tiles, two tiles of one
+    dtype. (op0, op1): multiply and add, subtract or bypass; add, subtract or bypass with bypass. reverse0, reverse1
+    swap the sides of an operator that is not bypass. op: a ScalarE function, or prelu with its slope in relu_param.
+    reduce_op: add, maximum, minimum, abs_max or abs_min; reduce_cmd as activation, starting at its identity.
+    trn3 on. Engines: ScalarE. Source: NKI ISA reference, activate2.
+    """
+    require_generation("activate2", core, 4)
+    require_tile("activate2", "dst", dst, core)
+    require_tile("activate2", "data", data, core)
+    require_same_extent("activate2", dst=dst, data=data)
+    if require_op("activate2", "op", op).act is None and op.name not in ("prelu", "bypass"):
+        fail("activation-function", f"ScalarE has no function {op!r}", "see the table of activation functions")
+    pair = (require_op("activate2", "op0", op0).name, require_op("activate2", "op1", op1).name)
+    if pair not in _PAIRS:
+        fail("op-kind", f"activate2 takes op0 and op1 of {', '.join(' and '.join(p) for p in _PAIRS)}, got {pair}")
+    if (reverse0 and pair[0] == "bypass") or (reverse1 and pair[1] == "bypass"):
+        fail("reverse", f"activate2 reverses operators, not nl.bypass, got op0={op0!r} and op1={op1!r}")
+    _check_immediates(core, data.shape[0], imm0=imm0, imm1=imm1, relu_param=relu_param)
+    if reduce_cmd is ReduceCmd.load_reduce:
+        fail("reduce-command", "activate2 takes reduce_cmd idle, reset, reduce or reset_reduce")
+    if reduce_op is not None and reduce_op.name not in _REDUCE2:
+        fail("reduce-op", f"activate2 reduces with {', '.join(_REDUCE2)}, got {reduce_op!r}")
+    if reduce_cmd is not ReduceCmd.idle and reduce_op is None:
+        fail("reduce-op", f"activate2 with reduce_cmd {reduce_cmd.name} needs reduce_op")
+    if reduce_res is not None:
+        require_tile("activate2", "reduce_res", reduce_res, core)
+        require_vector("activate2", "reduce_res", reduce_res, data.shape[0])
+    columns = [operand for operand in (imm0, imm1, relu_param) if isinstance(operand, NkiTensor)]
+    accumulators = core.accumulators["scalar"][: data.shape[0]]
+
+    def effect() -> None:
+        values = _apply2(op0, data.f32(), imm0, reverse0)
+        values = _apply2(op1, values, imm1, reverse1)
+        if op.name == "prelu":
+            values = np.where(values >= 0, values, values * _number_or_column(relu_param))
+        elif op.name != "bypass":
+            values = op.act(np.asarray(values, np.float32))  # type: ignore[misc]
+        values = values.astype(np.float32, copy=False)
+        if reduce_op is not None:
+            _reduce2(accumulators, values, reduce_op, reduce_cmd)
+        array.store(dst.array(), values, dst.dtype, core.switches["fp8_overflow"])
+
+    price = PRICES["activate2"](core.arch, facts("scalar", dst, data, op=op.name, pointer=bool(columns)))
+    yield Step("scalar", price, reads=(data, *columns), writes=(dst,), effect=effect)
+    if reduce_res is not None:
+        yield _readout(core, reduce_res, accumulators)
+
+
+def _check_immediates(core: NeuronCore, partitions: int, **operands: Any) -> None:
+    tiles = {}
+    for operand, value in operands.items():
+        require_scalar("activate2", operand, value, partitions, core, None)
+        if isinstance(value, NkiTensor):
+            tiles[operand] = value.dtype
+    if len(set(tiles.values())) > 1:
+        fail("operand-dtype", f"activate2 takes tiles of one dtype as immediates, got {tiles}")
+
+
+def _apply2(op: Op, data: np.ndarray, operand: Any, reverse: bool) -> np.ndarray:
+    if op.name == "bypass":
+        return data
+    assert op.alu is not None
+    value = _number_or_column(operand)
+    return op.alu(value, data) if reverse else op.alu(data, value)
+
+
+def _reduce2(accumulators: np.ndarray, values: np.ndarray, op: Op, command: ReduceCmd) -> None:
+    if command in (ReduceCmd.reset, ReduceCmd.reset_reduce):
+        accumulators[...] = _REDUCE2[op.name]
+    if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce):
+        if op.name in ("abs_max", "abs_min"):
+            # the signed value of the largest or smallest magnitude
+            place = (np.argmax if op.name == "abs_max" else np.argmin)(np.abs(values), axis=1)
+            row = values[np.arange(len(values)), place]
+            assert op.alu is not None
+            accumulators[...] = op.alu(row, accumulators)
+        else:
+            assert op.reduce is not None
+            accumulators[...] = op.reduce(accumulators, op.reduce.reduce(values, axis=1))

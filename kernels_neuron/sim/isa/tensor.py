@@ -52,12 +52,12 @@ def nc_matmul(
     rows, columns = _matmul_extent(core, dst, stationary, moving, perf_mode)
     _matmul_dtypes(core, dst, stationary, moving, is_transpose, perf_mode)
     _pe_tile(core, stationary.shape[0], columns, tile_position, tile_size)
-    adds = _accumulation(core, dst, accumulate)
+    adds = accumulation(core, dst, accumulate)
     widest = "float32" if "float32" in (stationary.dtype, moving.dtype) else moving.dtype
     passes, cycles = matmul_rows(core.arch, widest, rows, is_transpose)
 
     def effect() -> None:
-        _accumulate(core, dst, _product(core, stationary, moving, is_transpose, perf_mode), adds)
+        accumulate_into(core, dst, _product(core, stationary, moving, is_transpose, perf_mode), adds)
 
     for index in range(passes):
         last = index == passes - 1
@@ -156,7 +156,7 @@ def _pe_tile(core: NeuronCore, k: int, m: int, position: tuple[int, ...], size: 
             fail("pe-tile", f"a TensorE tile with {axis} size {extent} does not hold {need}")
 
 
-def _accumulation(core: NeuronCore, dst: NkiTensor, accumulate: bool | None) -> bool | np.ndarray:
+def accumulation(core: NeuronCore, dst: NkiTensor, accumulate: bool | None) -> bool | np.ndarray:
     """Whether dst's old bytes are added: for all, for none, or as a mask over elements."""
     if accumulate is False:
         return False
@@ -199,7 +199,8 @@ def _product(
     return array.matmul(left, right, core.switches["matmul_sum"])
 
 
-def _accumulate(core: NeuronCore, dst: NkiTensor, product: np.ndarray, adds: Any) -> None:
+def accumulate_into(core: NeuronCore, dst: NkiTensor, product: np.ndarray, adds: Any) -> None:
+    """Write `product` over dst's bytes, or add it to them as `accumulation` said."""
     if adds is False:
         array.store(dst.array(), product, dst.dtype)
         return

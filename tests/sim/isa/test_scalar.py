@@ -140,3 +140,95 @@ def test_activation_reduce_price(machine):
     )
     assert main.price.issue_ns == pytest.approx(512 / 1.2 + 62 + 123)
     assert readout.price.issue_ns == pytest.approx(64 / 1.2 + 62)
+
+
+# ---- activate2
+
+
+@pytest.mark.parametrize(
+    ("op0", "op1", "reverse"),
+    [
+        ("multiply", "add", False),
+        ("multiply", "subtract", True),
+        ("subtract", "bypass", True),
+        ("bypass", "bypass", False),
+    ],
+)
+def test_activate2_matches_numpy(machine, rng, close, op0, op1, reverse):
+    bench = machine("trn3")
+    data, row = bench.tile(rng.standard_normal((9, 16))), bench.tile(rng.standard_normal((9, 1)))
+    out = bench.empty((9, 16))
+    swaps = {"reverse0": reverse and op1 == "bypass", "reverse1": reverse and op1 != "bypass"}
+    bench.issue("activate2", out, OPS["sigmoid"], data, row, 0.5, OPS[op0], OPS[op1], **swaps)
+    values = data.array().astype(np.float64)
+    for name, operand, swap in (
+        (op0, row.array().astype(np.float64), swaps["reverse0"]),
+        (op1, 0.5, swaps["reverse1"]),
+    ):
+        if name != "bypass":
+            values = getattr(np, name)(*((operand, values) if swap else (values, operand)))
+    close(out, 1 / (1 + np.exp(-values)), slack=8)
+
+
+def test_activate2_prelu_takes_its_slope(machine):
+    bench = machine("trn3")
+    data, out = bench.tile(np.array([[-2.0, 3.0]])), bench.empty((1, 2))
+    bench.issue("activate2", out, OPS["prelu"], data, 0.0, 0.0, OPS["bypass"], OPS["bypass"], relu_param=0.25)
+    assert out.array().tolist() == [[-0.5, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"), [("add", 1.0), ("maximum", 4.0), ("minimum", -5.0), ("abs_max", -5.0), ("abs_min", 2.0)]
+)
+def test_activate2_reduces_each_row(machine, op, expected):
+    bench = machine("trn3")
+    data, out, result = bench.tile(np.array([[-5.0, 2.0, 4.0]])), bench.empty((1, 3)), bench.empty((1, 1))
+    bench.issue(
+        "activate2",
+        out,
+        OPS["copy"],
+        data,
+        0.0,
+        0.0,
+        OPS["bypass"],
+        OPS["bypass"],
+        reduce_op=OPS[op],
+        reduce_res=result,
+        reduce_cmd=ReduceCmd.reset_reduce,
+    )
+    assert result.array().item() == expected
+
+
+def test_activate2_price(machine):
+    bench = machine("trn3")
+    tile = bench.tile(np.zeros((128, 512)))
+    (record,) = bench.issue("activate2", tile, OPS["copy"], tile, 0.0, 0.0, OPS["bypass"], OPS["bypass"])
+    assert record.price.issue_ns == pytest.approx(512 / 1.2 + 62)
+
+
+def test_activate2_refuses(machine):
+    bench = machine("trn3")
+    tile, narrow, row = (
+        bench.tile(np.zeros((4, 8))),
+        bench.tile(np.zeros((4, 1)), "bfloat16"),
+        bench.tile(np.zeros((4, 1))),
+    )
+    legal = {
+        "dst": tile,
+        "op": OPS["exp"],
+        "data": tile,
+        "imm0": 1.0,
+        "imm1": 0.0,
+        "op0": OPS["multiply"],
+        "op1": OPS["add"],
+    }
+    refuses = lambda rule, **broken: bench.refuses(rule, "activate2", **(legal | broken))  # noqa: E731
+    bench.issue("activate2", **legal)
+    refuses("op-kind", op0=OPS["add"])
+    refuses("reverse", op1=OPS["bypass"], reverse1=True)
+    refuses("activation-function", op=OPS["maximum"])
+    refuses("operand-dtype", imm0=row, imm1=narrow)
+    refuses("reduce-op", reduce_cmd=ReduceCmd.reduce)
+    refuses("reduce-op", reduce_op=OPS["multiply"])
+    refuses("reduce-command", reduce_op=OPS["add"], reduce_cmd=ReduceCmd.load_reduce)
+    machine().refuses("chip-generation", "activate2", **legal)

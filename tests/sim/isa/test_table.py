@@ -12,7 +12,7 @@ from kernels_neuron.sim.isa.prices import PRICES
 SIM = Path(inspect.getfile(PRICES["memset"])).parent.parent
 TESTS = Path(__file__).parent.parent
 # instructions whose price is composed of parts rather than looked up in PRICES
-COMPOSED = {"nc_matmul", "dma_copy", "dma_transpose", "dma_compute"}
+COMPOSED = {"nc_matmul", "dma_copy", "dma_transpose", "dma_compute", "nc_matmul_mx"}
 
 
 def functions(folder):
