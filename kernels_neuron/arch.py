@@ -88,9 +88,16 @@ class Arch:
     dma_software_first_packet_load_ns: float = 760.0  # [trace]
     dma_software_first_packet_store_ns: float = 630.0  # [trace]
     dma_spread_ns: float = 9.6  # [trace] start of engine i+1 after engine i
-    dma_load_stall_ns: float = 500.0  # [trace] hardware load on an idle ring, as one constant on all engines
-    dma_software_load_stall_ns: float = 300.0  # [trace] every software load, the same way
-    dma_software_store_stall_ns: float = 250.0  # [trace]
+    # the pause in the first packets of a load, as one constant on all engines that gives the mean completion [trace]
+    dma_load_stall_ns: float = 445.0  # [trace] hardware, 32 KiB per engine, on an idle ring; mean of four
+    dma_small_load_stall_ns: float = 166.0  # [trace] hardware, 2 to 4 KiB per engine; mean of four
+    dma_small_load_bytes: int = 4096  # [trace] per engine; linear in between is assumed
+    dma_large_load_bytes: int = 32768  # [trace] per engine
+    # a hardware load that joins its ring behind another one: 1030 to 1670 ns to its data flowing on all engines, in the
+    # mean of the four that queue 1390, less the spread of the engines
+    dma_queued_load_ns: float = 1246.0  # [trace]
+    dma_software_load_stall_ns: float = 350.0  # [trace] every software load; mean of twelve
+    dma_software_store_stall_ns: float = 136.0  # [trace] mean of four
     dma_static_first_packet_ns: float = 1500.0  # assumed; about 1.5 us fits published trn1 kernels
     dma_static_load_stall_ns: float = 170.0  # [read] a static 32 KiB load on one engine, 1416 less 1249 ns of service
     dma_burst_bytes: int = (

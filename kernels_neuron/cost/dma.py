@@ -1,7 +1,7 @@
 """The 16 DMA engines as servers: descriptors of at most 4 KiB, first in first out in a ring, rings taking turns.
 
 Engines that get the same share of every transfer run in step, so one lane stands for all of them. A lane's rings share
-its time evenly, which is what taking turns packet by packet amounts to.
+its time evenly, which is what taking turns packet by packet amounts to. A packet that stalls holds its engine.
 """
 
 from collections import deque
@@ -75,22 +75,25 @@ def service_ns(rows: np.ndarray, size: np.ndarray, transfer: Transfer, arch: Arc
 class Chunk:
     """One transfer's part on one lane, waiting or being served.
 
-    stall  pause of the ring before the first packet, during which the engine serves other rings
+    stall  how long its first packets hold the engine once it is taken up
+    ready  when its data can flow at the earliest; until then its ring waits and others are served
     """
 
     record: int
     work: float
     size: float
     stall: float = 0.0
+    ready: float = 0.0
 
 
 @dataclass(slots=True)
 class Lane:
     """The state of one lane: rings with work, and the long-stream limit as a token bucket.
 
-    rings   trigger queue -> chunks in order; the first of each is paused or being served
+    rings   trigger queue -> chunks in order; the first of each is waiting for its data or being served
     left    ring -> remaining ns of its first chunk, were it alone
-    paused  ring -> when the stall of its first chunk is over
+    paused  ring -> when the data of its first chunk can flow
+    held    until when a stalled packet holds the engine
     """
 
     stream: float  # bytes per ns sustained
@@ -98,6 +101,7 @@ class Lane:
     rings: dict[str, deque[Chunk]] = field(default_factory=dict)
     left: dict[str, float] = field(default_factory=dict)
     paused: dict[str, float] = field(default_factory=dict)
+    held: float = 0.0
     now: float = 0.0
     busy: float = 0.0
     version: int = 0
@@ -116,7 +120,7 @@ class Lane:
             self._take_up(ring)
 
     def step(self, time: float) -> list[Chunk]:
-        """Move to `time`, end the stalls that are over and take out the chunks that are done."""
+        """Move to `time`, take up chunks whose data can flow now and take out those that are done."""
         self._move(time)
         for ring in [ring for ring, until in self.paused.items() if until <= time]:
             del self.paused[ring]
@@ -131,30 +135,31 @@ class Lane:
         return done
 
     def next_event(self) -> float | None:
-        """When a chunk will be done or a stall over, if nothing joins."""
+        """When a chunk will be done or its data flow, if nothing joins."""
         times = list(self.paused.values())
         if self.left:
-            times.append(self.now + min(self.left.values()) * len(self.left))
+            times.append(max(self.now, self.held) + min(self.left.values()) * len(self.left))
         return min(times) if times else None
 
     def _move(self, time: float) -> None:
         """Serve until `time`, every ring with work at an even share."""
-        if self.left and time > self.now:
-            share = (time - self.now) / len(self.left)
+        served = time - max(self.now, self.held)
+        if self.left and served > 0:
             for ring in self.left:
-                self.left[ring] -= share
-            self.busy += time - self.now
+                self.left[ring] -= served / len(self.left)
+            self.busy += served
         self.now = max(self.now, time)
 
     def _take_up(self, ring: str) -> None:
-        stall = self.rings[ring][0].stall
-        if stall:
-            self.paused[ring] = self.now + stall
+        ready = self.rings[ring][0].ready
+        if ready > self.now:
+            self.paused[ring] = ready
         else:
             self._serve(ring)
 
     def _serve(self, ring: str) -> None:
         chunk = self.rings[ring][0]
+        self.held = max(self.held, self.now + chunk.stall)
         self.allowed = max(self.allowed, self.now) + chunk.size / self.stream
         behind = (self.allowed - self.ahead - self.now) / (len(self.left) + 1)
         self.left[ring] = max(chunk.work, behind)

@@ -291,8 +291,10 @@ class _Replay:
         assert transfer is not None
         server, ring = self.lanes[lane], self.plan.engine_of[index]
         _, work, size = next(part for part in self.plan.lanes.shares[transfer] if part[0] == lane)
-        stall = _stall_ns(self.arch, transfer, server.idle(ring))
-        server.join(time, ring, Chunk(index, work, size, stall))
+        idle = server.idle(ring)
+        stall = _stall_ns(self.arch, transfer, size, idle)
+        flows = 0.0 if idle else time + _queued_ns(self.arch, transfer)
+        server.join(time, ring, Chunk(index, work, size, stall, flows))
         self._reschedule(lane)
 
     def _part_done(self, index: int, time: float) -> None:
@@ -349,14 +351,23 @@ def _first_packet_ns(arch: Arch, transfer: Transfer) -> float:
     return first + rows * arch.dma_first_packet_per_descriptor_ns
 
 
-def _stall_ns(arch: Arch, transfer: Transfer, idle: bool) -> float:
-    """The pause in the first packets: hardware loads on an idle ring, software transfers always."""
+def _stall_ns(arch: Arch, transfer: Transfer, size: float, idle: bool) -> float:
+    """The pause in the first packets: of hardware loads on an idle ring, of software transfers always."""
     store = transfer.direction == "store"
     if transfer.dge == "sw":
         return arch.dma_software_store_stall_ns if store else arch.dma_software_load_stall_ns
     if store or not idle:
         return 0.0
-    return arch.dma_load_stall_ns if transfer.dge == "hw" else arch.dma_static_load_stall_ns
+    if transfer.dge == "none":
+        return arch.dma_static_load_stall_ns
+    small, large = arch.dma_small_load_bytes, arch.dma_large_load_bytes
+    grown = min(max(size - small, 0.0) / (large - small), 1.0)
+    return arch.dma_small_load_stall_ns + grown * (arch.dma_load_stall_ns - arch.dma_small_load_stall_ns)
+
+
+def _queued_ns(arch: Arch, transfer: Transfer) -> float:
+    """How long after its arrival the data of a transfer behind another one flows at the earliest."""
+    return arch.dma_queued_load_ns if transfer.dge == "hw" and transfer.direction != "store" else 0.0
 
 
 def _union(spans: list[tuple[float, float]]) -> float:

@@ -60,14 +60,26 @@ def test_a_ring_is_first_in_first_out_and_two_rings_share():
     assert server.busy == pytest.approx(300)
 
 
-def test_a_stall_holds_its_ring_and_not_the_engine():
-    server = lane()
-    server.join(0.0, "sync", Chunk(1, 100, 100, stall=500))
-    server.join(0.0, "scalar", Chunk(2, 100, 100))
+def times_of(server):
     done = []
     while (time := server.next_event()) is not None:
         done += [(chunk.record, time) for chunk in server.step(time)]
-    assert done == [(2, 100.0), (1, 600.0)]
+    return done
+
+
+def test_a_stalled_packet_holds_the_engine():
+    """As in the public traces: a hardware load's first packet comes when the software load's stall is over."""
+    server = lane()
+    server.join(0.0, "sync", Chunk(1, 100, 100, stall=500))
+    server.join(0.0, "scalar", Chunk(2, 100, 100))
+    assert times_of(server) == [(1, 700.0), (2, 700.0)]
+
+
+def test_a_chunk_whose_data_is_not_there_lets_other_rings_pass():
+    server = lane()
+    server.join(0.0, "sync", Chunk(1, 100, 100, ready=500))
+    server.join(0.0, "scalar", Chunk(2, 100, 100))
+    assert times_of(server) == [(2, 100.0), (1, 600.0)]
 
 
 def test_long_streams_fall_to_the_sustained_rate():

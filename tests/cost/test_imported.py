@@ -122,8 +122,9 @@ def written(tmp_path):
 def test_a_small_profile_is_replayed_along_its_semaphores(small, written, name):
     found = compare_profile(written(small, name)).to_json()
     assert found["measured_body_us"] == pytest.approx(5.327)
-    # load 1.33 to the first packet, stall and spread, 0.19 of data, 0.35 completion; copy 0.28; store 1.19 and 0.33
-    assert found["estimated_body_us"] == pytest.approx(4.7, rel=0.08)
+    # load 1.33 to the first packet, 0.31 of stall and spread, 0.19 of data, 0.38 to the copy, which takes 0.28;
+    # store 1.19 and 0.33
+    assert found["estimated_body_us"] == pytest.approx(4.05, rel=0.02)
     assert found["low_us"] == found["high_us"]  # no TensorE work, no phases
     assert json.loads(json.dumps(found["engines"]))["vector"]["measured_body_us"] == pytest.approx(2.84)
 
