@@ -53,6 +53,8 @@ class NeuronCore:
 
     shared        the launch's shared-HBM allocations in order: every program gets the tensors the first one made
     seat          how it meets the other programs of the launch
+    loops         the dynamic loops that are running, outermost first
+    pinned        how many nl.no_reorder blocks are open
     dynamic       whether any operand may have an address or value that is known only when an instruction runs
     accumulators  the registers of VectorE and ScalarE, which survive from one reducing instruction to the next
     generators    the random numbers of the engines, by engine, from first use on
@@ -75,6 +77,8 @@ class NeuronCore:
         self.programs = programs
         self.seat = seat
         self.dynamic = False
+        self.loops: tuple[int, ...] = ()
+        self.pinned = 0
         self.trace = Trace(arch.name, program)
         self.storages: list[Storage] = []
         # running sums of the reducing instructions, one float32 per partition and engine
@@ -168,8 +172,8 @@ class NeuronCore:
 
     # ---- execution
 
-    def issue(self, name: str, steps: Iterable[Step]) -> None:
-        """Run the steps of one instruction in order and record them."""
+    def issue(self, name: str, steps: Iterable[Step]) -> int:
+        """Run the steps of one instruction in order and record them; the instruction's index."""
         file, line = caller()
         where = self.trace.line_id(file, line)
         execute = self.settings.execute
@@ -203,6 +207,7 @@ class NeuronCore:
                 self._note_for_races(step)
             if self.settings.watch:
                 self._show_watched(name, step.writes)
+        return instruction
 
     def _note_for_races(self, step: Step) -> None:
         """Note barriers, and what the step left in HBM: two programs that store the same values there are no race."""

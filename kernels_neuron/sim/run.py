@@ -24,10 +24,14 @@ from .memory import MemoryRegion, Storage
 from .place import place
 from .races import overlapping_writes
 from .tensor import NkiTensor
+from .trace import Trace
 from .turns import ALONE, Seat, Turns
 
 # `mode` is documented as ignored; public kernels pass the others
 COMPILER_OPTIONS = {"mode", "debug_kernel", "experimental_flags", "show_compiler_tb"}
+
+
+Schedule = tuple[tuple[str, str], ...]  # (later, earlier) names of instructions
 
 
 class Kernel:
@@ -36,17 +40,25 @@ class Kernel:
     kernel[n] launches it on n physical cores (LNC), 1 or 2.
     """
 
-    def __init__(self, function: Callable[..., Any], grid: int | None = None) -> None:
+    def __init__(self, function: Callable[..., Any], grid: int | None = None, schedule: Schedule = ()) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.grid = grid
+        self.schedule = schedule
 
     def __getitem__(self, grid: Any) -> Kernel:
         if isinstance(grid, tuple) and len(grid) == 1:
             grid = grid[0]
         if not isinstance(grid, int) or isinstance(grid, bool) or grid not in (1, 2):
             raise UsageError(f"a kernel is launched on 1 or 2 physical cores, got [{grid!r}]")
-        return Kernel(self.function, grid)
+        return Kernel(self.function, grid, self.schedule)
+
+    def with_schedule(self, edges: Sequence[tuple[str, str | Sequence[str]]]) -> Kernel:
+        """The kernel with waits added: (later, earlier) or (later, [earlier, ..]), by the `name` of instructions."""
+        schedule = []
+        for later, earlier in edges:
+            schedule += [(later, name) for name in ([earlier] if isinstance(earlier, str) else earlier)]
+        return Kernel(self.function, self.grid, (*self.schedule, *schedule))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         scope = current_scope()
@@ -116,6 +128,7 @@ def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str
     _play(kernel, ranks, scope)
     for rank in ranks:
         for core in rank.cores:
+            _apply_schedule(kernel, core.trace)
             place(core.trace, scope.arch)
         if lnc > 1:
             traces = [core.trace for core in rank.cores]
@@ -170,6 +183,18 @@ def _play(kernel: Kernel, ranks: list[_Rank], scope: Scope) -> None:
     results = [bodies[0]()] if turns is None else turns.run(bodies)
     for rank in ranks:
         rank.result = results[rank.cores[0].seat.index]
+
+
+def _apply_schedule(kernel: Kernel, trace: Trace) -> None:
+    for later, earlier in kernel.schedule:
+        for name in (later, earlier):
+            if name not in trace.named:
+                raise KernelError(
+                    f"the schedule of {kernel.__name__} names {name!r}, no instruction was called with name={name!r}",
+                    rule="schedule-name",
+                    hint=f"names given are {', '.join(sorted(trace.named)) or 'none'}",
+                )
+        trace.edges += [(first, second) for first in trace.named[earlier] for second in trace.named[later]]
 
 
 def _finish(kernel: Kernel, rank: _Rank, scope: Scope) -> Any:

@@ -158,6 +158,9 @@ class Trace:
     """Everything one program did, in program order.
 
     hbm_digests  record index -> checksum of the HBM bytes it left, where programs run in parallel
+    named        instruction indices by the `name` they were given
+    edges        (producer, consumer) instruction indices that the kernel or its schedule orders, beyond its data
+    in_order     [first, end) instruction indices that stay in program order
     barriers     record index -> the tile whose accesses a barrier orders, None where it orders none
     """
 
@@ -170,6 +173,9 @@ class Trace:
     instructions: int = 0
     hbm_digests: dict[int, int] = field(default_factory=dict)
     barriers: dict[int, int | None] = field(default_factory=dict)
+    named: dict[str, list[int]] = field(default_factory=dict)
+    edges: list[tuple[int, int]] = field(default_factory=list)
+    in_order: list[tuple[int, int]] = field(default_factory=list)
     _line_ids: dict[tuple[str, int], int] = field(default_factory=dict, repr=False)
 
     def line_id(self, file: str, line: int) -> int:

@@ -10,6 +10,7 @@ from kernels_neuron.sim.context import current_core
 from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.dynamic import DynamicTensor, settled
 from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.order import NkiInstruction
 from kernels_neuron.sim.register import VirtualRegister, known
 from kernels_neuron.sim.tensor import NkiTensor
 
@@ -28,7 +29,7 @@ class Instruction:
     signature: inspect.Signature
     dynamic: bool = False
 
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
+    def __call__(self, *args: Any, **kwargs: Any) -> NkiInstruction:
         """Issue the instruction on the core being run."""
         core = current_core(f"nki.isa.{self.name}")
         sources: tuple[NkiTensor, ...] = ()
@@ -39,7 +40,11 @@ class Instruction:
         except TypeError:
             _explain_call(self, args, kwargs)
             raise
-        core.issue(self.name, _reading_too(steps, sources) if sources else steps)
+        index = core.issue(self.name, _reading_too(steps, sources) if sources else steps)
+        given = kwargs.get("name")
+        if given:
+            core.trace.named.setdefault(given, []).append(index)
+        return NkiInstruction(core.trace, index, self.name, core.loops)
 
 
 TABLE: dict[str, Instruction] = {}
@@ -93,12 +98,12 @@ def _reading_too(steps: Iterator[Step], sources: tuple[NkiTensor, ...]) -> Itera
         yield step
 
 
-def public(entry: Instruction) -> Callable[..., None]:
+def public(entry: Instruction) -> Callable[..., NkiInstruction]:
     """The function that kernels call: the instruction's docstring and signature, acting on the core being run."""
 
     @functools.wraps(entry.body)
-    def call(*args: Any, **kwargs: Any) -> None:
-        entry(*args, **kwargs)
+    def call(*args: Any, **kwargs: Any) -> NkiInstruction:
+        return entry(*args, **kwargs)
 
     call.__signature__ = entry.signature  # type: ignore[attr-defined]
     return call

@@ -1,5 +1,6 @@
 """nki.isa: every instruction of the table, with the enumerations it takes."""
 
+from kernels_neuron.errors import KernelError as NkiValidationError
 from kernels_neuron.sim.context import current_arch
 from kernels_neuron.sim.isa import TABLE
 from kernels_neuron.sim.isa.enums import (
@@ -13,6 +14,7 @@ from kernels_neuron.sim.isa.enums import (
 )
 from kernels_neuron.sim.isa.registers import register_alloc
 from kernels_neuron.sim.isa.table import public
+from kernels_neuron.sim.order import NkiInstruction
 from kernels_neuron.sim.register import VirtualRegister
 
 tensor_engine, vector_engine, scalar_engine, gpsimd_engine, unknown_engine = (
@@ -29,14 +31,22 @@ def get_nc_version() -> nc_version:
     return nc_version(current_arch().generation)
 
 
+def get_nc_sub_version() -> int:
+    """The silicon revision: 0 is the first one, which the simulator models."""
+    return 0
+
+
 globals().update({name: public(entry) for name, entry in TABLE.items()})
 
 __all__ = [
     *TABLE,
+    "NkiInstruction",
+    "NkiValidationError",
     "VirtualRegister",
     "dge_mode",
     "dma_engine",
     "engine",
+    "get_nc_sub_version",
     "get_nc_version",
     "gpsimd_engine",
     "matmul_perf_mode",

@@ -1,8 +1,7 @@
 """nki.language: dtypes, memories, operators, allocation and the functions built on nki.isa."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from kernels_neuron.dtypes import ROWS, DType
@@ -14,6 +13,15 @@ from kernels_neuron.sim.tensor import Ds, NkiTensor
 
 from . import elementwise
 from .elementwise import broadcast_to, expand_dims, full, load, matmul, ones, store, transpose, zeros
+from .loops import (
+    affine_range,
+    dynamic_range,
+    fori_loop,
+    no_reorder,
+    sequential_range,
+    static_range,
+    while_loop,
+)
 from .objects import NKIObject
 
 sbuf = MemoryRegion.sbuf
@@ -70,20 +78,6 @@ def _require_axis_zero(axis: int) -> None:
         fail("grid-axis", f"a launch grid has one axis, got axis {axis}")
 
 
-def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
-    """`range`; the three range forms of older NKI versions behave alike."""
-    return range(start) if stop is None else range(start, stop, step)
-
-
-affine_range = sequential_range = static_range
-
-
-@contextmanager
-def no_reorder() -> Iterator[None]:
-    """Keep the instructions inside in program order, which the simulator always does."""
-    yield
-
-
 def is_sbuf(buffer: MemoryRegion) -> bool:
     """Whether `buffer` is SBUF."""
     return buffer is sbuf
@@ -128,7 +122,9 @@ __all__ = [
     "broadcast_to",
     "device_print",
     "ds",
+    "dynamic_range",
     "expand_dims",
+    "fori_loop",
     "full",
     "hbm",
     "is_hbm",
@@ -152,5 +148,6 @@ __all__ = [
     "store",
     "tile_size",
     "transpose",
+    "while_loop",
     "zeros",
 ]
