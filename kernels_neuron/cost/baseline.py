@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernels_neuron.arch import Arch
 from kernels_neuron.dtypes import ROWS
 from kernels_neuron.dtypes import dtype as as_dtype
-from kernels_neuron.sim.context import core_or_none
+from kernels_neuron.sim.context import is_launching
 
 from .bound import roofline
 
@@ -110,7 +110,7 @@ class OpRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if core_or_none() is not None:
+        if is_launching():
             return func(*args, **kwargs)
         namespace, name = func.namespace, func.overloadpacket.__name__
         if namespace != "aten":

@@ -38,12 +38,16 @@ class Run:
 
 @dataclass
 class Scope:
-    """Chip, settings and collected runs of a `using` block; `core` is set while a kernel body runs."""
+    """Chip, settings and collected runs of a `using` block; `core` is set while a kernel body runs.
+
+    launching  True from the start of a launch to its end, copies to and from the device included
+    """
 
     arch: Arch
     settings: Settings
     runs: list[Run] = field(default_factory=list)
     core: "NeuronCore | None" = None
+    launching: bool = False
 
 
 _SCOPE: ContextVar[Scope | None] = ContextVar("kernels_neuron_scope", default=None)
@@ -63,6 +67,22 @@ def using(arch: str | Arch = "trn2", settings: Settings | None = None) -> Iterat
 def current_scope() -> Scope:
     """The scope of the enclosing `using` block, else a fresh one with the default chip and settings."""
     return _SCOPE.get() or Scope(default_chip(), Settings())
+
+
+@contextmanager
+def launching(scope: Scope) -> Iterator[None]:
+    """While open, is_launching() is True: what the host computes belongs to the simulator, not to the caller."""
+    token = _SCOPE.set(Scope(scope.arch, scope.settings, scope.runs, launching=True))
+    try:
+        yield
+    finally:
+        _SCOPE.reset(token)
+
+
+def is_launching() -> bool:
+    """Whether a kernel is being launched, run or read back."""
+    scope = _SCOPE.get()
+    return scope is not None and (scope.launching or scope.core is not None)
 
 
 @contextmanager

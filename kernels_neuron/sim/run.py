@@ -17,7 +17,7 @@ from kernels_neuron.errors import KernelError, UsageError
 from kernels_neuron.settings import Settings
 
 from .allocator import keep_freed_pages
-from .context import Run, Scope, current_scope, running, using
+from .context import Run, Scope, current_scope, launching, running, using
 from .core import NeuronCore, whole
 from .locate import fail
 from .memory import MemoryRegion, Storage
@@ -111,7 +111,8 @@ def simulate(
 
 def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> Any:
     """Run all programs of one launch and return the outputs in the caller's kind."""
-    return launch_ranks(kernel, [(args, kwargs)], scope)[0]
+    with launching(scope):
+        return launch_ranks(kernel, [(args, kwargs)], scope)[0]
 
 
 def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], scope: Scope) -> list[Any]:

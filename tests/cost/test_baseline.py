@@ -75,3 +75,21 @@ def test_each_op_takes_its_own_roofline():
     found = ops_of(lambda x, w: F.gelu(x @ w), x=ones(2048, 2048), w=ones(2048, 2048))
     matmul, gelu = (2 * 2048**3 / 78.6e6, 2 * 2 * 2048**2 / 435.2e3)
     assert found.us == pytest.approx(matmul + gelu)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_the_simulator_does_to_launch_a_kernel_is_no_op_of_the_caller(dtype):
+    import nki
+    import nki.isa as nisa
+    import nki.language as nl
+
+    @nki.jit
+    def copy(x):
+        y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(dst=y, src=x)
+        return y
+
+    x = torch.ones(8, 16, dtype=dtype)
+    with OpRecorder(str(dtype).removeprefix("torch.")) as recorder:
+        copy(x.T.contiguous())
+    assert [op.name for op in recorder.ops] == ["copy"]
