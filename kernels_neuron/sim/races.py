@@ -1,5 +1,7 @@
 """Races: two programs touch the same HBM bytes, one of them writes, no barrier between. Reads finished traces."""
 
+import warnings
+
 import numpy as np
 
 from kernels_neuron.errors import KernelError
@@ -7,14 +9,19 @@ from kernels_neuron.errors import KernelError
 from .trace import Region, Trace
 
 
+class RaceWarning(UserWarning):
+    """Two programs stored the same values in the same place, unordered: the result is right, the work is not."""
+
+
 def overlapping_writes(traces: list[Trace], orders_everything: bool = False) -> None:
     """Raise KernelError where one program writes HBM bytes that another one reads or writes between the same barriers.
 
     A barrier on a tensor orders what came before it in every program and what comes after; the others it leaves alone,
     unless `orders_everything`. Programs that all do the same work, and store the same values in the same place, agree
-    whatever their order: public kernels that do not use the grid are launched so.
+    whatever their order: public kernels that do not use the grid are launched so, and get a RaceWarning.
     """
     agreed = _writes_that_agree(traces)
+    _report_agreement(traces[0], agreed)
     accesses = [_accesses(trace, orders_everything) for trace in traces]
     for writer, mine in zip(traces, accesses, strict=True):
         touched: dict[tuple[int, int], np.ndarray] = {}
@@ -55,6 +62,18 @@ def _writes_that_agree(traces: list[Trace]) -> set[tuple[Region, int | None]]:
         for trace in traces
     ]
     return set.intersection(*each)
+
+
+def _report_agreement(trace: Trace, agreed: set[tuple[Region, int | None]]) -> None:
+    for index, region, is_write in trace.uses():
+        if is_write and (region, trace.hbm_digests.get(index)) in agreed:
+            warnings.warn(
+                f"{trace.where(trace.records[index].where)}: every program writes the same bytes of "
+                f"{trace.tiles[region.tile]}; give each its own rows by nl.program_id(0)",
+                RaceWarning,
+                stacklevel=2,
+            )
+            return
 
 
 def _look_for(writer: Trace, other: Trace, touched: dict[tuple[int, int], np.ndarray], theirs: list[Access]) -> None:

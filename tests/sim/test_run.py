@@ -9,6 +9,7 @@ from kernels_neuron.errors import KernelError, UsageError
 from kernels_neuron.settings import Settings
 from kernels_neuron.sim import shim
 from kernels_neuron.sim.context import using
+from kernels_neuron.sim.races import RaceWarning
 from kernels_neuron.sim.run import simulate
 
 shim.install()
@@ -281,7 +282,7 @@ def test_two_programs_that_write_the_same_rows_race_and_their_repair_does_not():
     np.testing.assert_array_equal(simulate(nki.jit(kernel)[2], A, 0), A)
 
 
-def test_programs_that_store_the_same_values_in_the_same_place_agree_and_others_race():
+def test_equal_values_from_two_programs_are_a_warning_and_unequal_ones_a_race():
     def kernel(x, differ):
         out = output(x.shape)
         tile = load(x)
@@ -289,7 +290,8 @@ def test_programs_that_store_the_same_values_in_the_same_place_agree_and_others_
         nisa.dma_copy(dst=out, src=tile)
         return out
 
-    np.testing.assert_array_equal(simulate(nki.jit(kernel)[2], A, 0), A)
+    with pytest.warns(RaceWarning, match=r"test_run.py:\d+: every program writes the same bytes"):
+        np.testing.assert_array_equal(simulate(nki.jit(kernel)[2], A, 0), A)
     assert "program" in refused("race", lambda: simulate(nki.jit(kernel)[2], A, 1))
 
 
