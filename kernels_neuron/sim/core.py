@@ -61,6 +61,7 @@ class NeuronCore:
     defined       which of these registers hold a value that a document defines
     """
 
+    identities    nl.shared_identity_matrix by size and dtype, from first use on
     def __init__(
         self,
         arch: Arch,
@@ -88,6 +89,7 @@ class NeuronCore:
         self._shared = shared if shared is not None else []
         self._next_shared = 0
         self._next_tile = seat.index << 32  # programs share HBM tensors, never tile ids
+        self.identities: dict[tuple[int, DType], NkiTensor] = {}
 
     # ---- allocation
 

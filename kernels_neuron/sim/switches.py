@@ -79,6 +79,9 @@ SWITCHES: dict[str, Switch] = {
         "core_barrier names one tensor, so accesses to the others are taken to have no order around it",
     ),
     "slice_beyond_end": Switch("refuse", ("refuse",), "samples clamp with min(), so a slice past the end is a mistake"),
+    "rms_norm_epsilon": Switch(
+        "inside", ("inside", "outside"), "whether nl.rms_norm adds epsilon inside the root is not documented"
+    ),
     "tf32_rounding": Switch("nearest_even", ("nearest_even",), "every documented cast rounds to nearest even"),
 }
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kernels_neuron.dtypes import ROWS, DType
 from kernels_neuron.dtypes import dtype as as_dtype
+from kernels_neuron.errors import NotSimulated
 
 from . import array
+from .arithmetic import Arithmetic
 from .locate import fail
 from .memory import MemoryRegion, Storage
 from .trace import Region
@@ -30,7 +32,7 @@ class Ds:
         self.size = size
 
 
-class NkiTensor:
+class NkiTensor(Arithmetic):
     """A view: shape, strides and offset in elements of `dtype` over the bytes of one allocation.
 
     On chip, dim 0 is the partition axis and is kept by every view. All attributes are known while the kernel is traced.
@@ -183,6 +185,15 @@ class NkiTensor:
             del shape[position], strides[position]
         return self._view(shape, strides, offset)
 
+    def __setitem__(self, key: Any, value: NkiTensor) -> None:
+        """Copy a tile into the view `self[key]`: by tensor_copy on chip, by DMA from or to HBM."""
+        from .isa import TABLE
+
+        target = self[key]
+        if not isinstance(value, NkiTensor):
+            fail("operand-type", f"{target!r} takes a tensor, got {value!r}", "fill a tile with nisa.memset")
+        TABLE["tensor_copy" if self.on_chip and value.on_chip else "dma_copy"](target, value)
+
     def slice(self, dim: int, start: int, end: int, step: int = 1) -> NkiTensor:
         """t[..., start:end:step, ...] on `dim`."""
         dim = self._dim(dim)
@@ -294,6 +305,24 @@ class NkiTensor:
                 "view-reshape",
                 f"{self!r} with strides {list(self.strides)} cannot be read as {list(sizes)} without a copy",
             )
+
+    def rearrange(
+        self,
+        src_pattern: Sequence[str | Sequence[str]],
+        dst_pattern: Sequence[str | Sequence[str]],
+        fixed_sizes: Mapping[str, int] | None = None,
+    ) -> NkiTensor:
+        """Dims split, reordered and merged by name: ("b", ("h", "w")) to ("b", "w", "h") with {"h": 4}."""
+        from .rearrange import rearrange
+
+        return rearrange(self, src_pattern, dst_pattern, fixed_sizes or {})
+
+    def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
+        """Columns picked by an index tile while an instruction streams (trn3); refused by this simulator."""
+        raise NotSimulated(
+            "NkiTensor.indirect is not supported by this simulator",
+            hint="gather with nisa.local_gather or nisa.nc_n_gather",
+        )
 
     def view(self, dtype: Any) -> NkiTensor:
         """The same bytes read as `dtype`; the last dim scales by the ratio of sizes and must be contiguous."""

@@ -11,7 +11,8 @@ from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import NkiTensor
 
 
-def _new(like: NkiTensor, dtype: Any = None, buffer: MemoryRegion = MemoryRegion.sbuf) -> NkiTensor:
+def new_like(like: NkiTensor, dtype: Any = None, buffer: MemoryRegion = MemoryRegion.sbuf) -> NkiTensor:
+    """A new unwritten tile of `like`'s shape, and of its dtype unless told otherwise."""
     return current_core("nki.language").allocate(like.shape, like.dtype if dtype is None else dtype, buffer)
 
 
@@ -19,8 +20,12 @@ def apply(op: Op, *operands: Any, dtype: Any = None) -> NkiTensor:
     """op(x) or op(x, y): a new SBUF tile. Tiles have equal shapes, or y (or x) is a Python number."""
     if len(operands) == 1 and op.name == "copy":
         return copy(operands[0], dtype)
+    if op.name == "sin":
+        from .composite import sin
+
+        return sin(operands[0], dtype)
     if op.act is not None and len(operands) == 1 and op.name != "rsqrt":
-        result = _new(operands[0], dtype)
+        result = new_like(operands[0], dtype)
         TABLE["activation"](dst=result, op=op, data=operands[0])
         return result
     if op.alu is None or len(operands) != (1 if op.unary else 2):
@@ -28,7 +33,7 @@ def apply(op: Op, *operands: Any, dtype: Any = None) -> NkiTensor:
     tiles = [operand for operand in operands if isinstance(operand, NkiTensor)]
     if not tiles:
         fail("operand-type", f"{op!r} takes at least one tile")
-    result = _new(tiles[0], dtype)
+    result = new_like(tiles[0], dtype)
     if len(tiles) == len(operands) == 2:
         TABLE["tensor_tensor"](dst=result, data1=operands[0], data2=operands[1], op=op)
     else:
@@ -60,7 +65,7 @@ def ones(shape: Sequence[int], dtype: Any, buffer: MemoryRegion = MemoryRegion.s
 
 def load(src: NkiTensor, dtype: Any = None) -> NkiTensor:
     """A new SBUF tile with the values of an HBM view of at most 128 rows."""
-    tile = _new(src, dtype)
+    tile = new_like(src, dtype)
     TABLE["dma_copy"](dst=tile, src=src)
     return tile
 
@@ -72,7 +77,7 @@ def store(dst: NkiTensor, value: NkiTensor) -> None:
 
 def copy(x: NkiTensor, dtype: Any = None) -> NkiTensor:
     """A new SBUF copy of a tile."""
-    result = _new(x, dtype)
+    result = new_like(x, dtype)
     TABLE["tensor_copy"](dst=result, src=x)
     return result
 
@@ -98,12 +103,37 @@ def matmul(x: NkiTensor, y: NkiTensor, transpose_x: bool = False) -> NkiTensor:
     return result
 
 
-def broadcast_to(x: NkiTensor, shape: Sequence[int]) -> NkiTensor:
-    """A view of x whose free dims of size 1 are repeated."""
+def broadcast_to(x: NkiTensor, shape: Sequence[int], dtype: Any = None) -> NkiTensor:
+    """x with its dims of size 1 repeated; x itself where the shape is equal already.
+
+    Free dims become a view with stride 0. The partition axis of an SBUF tile is repeated by a product with ones.
+    """
+    if len(shape) != x.ndim:
+        fail("view-broadcast", f"nl.broadcast_to takes a shape of {x.ndim} dims for {x!r}, got {list(shape)}")
+    if x.on_chip and x.shape[0] == 1 and shape[0] != 1:
+        x = _over_partitions(x, shape[0])
     for dim, size in enumerate(shape):
         if x.shape[dim] != size:
             x = x.broadcast(dim, size)
-    return x
+    if dtype is None or x.dtype == dtype:
+        return x
+    result = new_like(x, dtype)
+    TABLE["tensor_copy"](dst=result, src=x)
+    return result
+
+
+def _over_partitions(x: NkiTensor, partitions: int) -> NkiTensor:
+    core = current_core("nl.broadcast_to")
+    result = core.allocate((partitions, *x.shape[1:]), x.dtype, MemoryRegion.sbuf)
+    row, target = x.reshape((1, x.free_size)), result.reshape((partitions, x.free_size))
+    one = full((1, partitions), 1, x.dtype)
+    bank = core.arch.psum_bank_bytes // 4
+    for start in range(0, x.free_size, bank):
+        size = min(bank, x.free_size - start)
+        product = core.allocate((partitions, size), "float32", MemoryRegion.psum)
+        TABLE["nc_matmul"](dst=product, stationary=one, moving=row[:, start : start + size])
+        TABLE["tensor_copy"](dst=target[:, start : start + size], src=product)
+    return result
 
 
 def expand_dims(x: NkiTensor, axis: int) -> NkiTensor:
@@ -132,7 +162,7 @@ def _reduction(op: Op, negate: bool = False) -> Callable[..., NkiTensor]:
 def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> NkiTensor:
     """The mean over trailing free axes, summed and divided in float32: a new SBUF tile."""
     total = FUNCTIONS["sum"](x, axis, dtype="float32", keepdims=keepdims)
-    result = _new(total, x.dtype if dtype is None else dtype)
+    result = new_like(total, x.dtype if dtype is None else dtype)
     scale = total.size / x.size
     TABLE["tensor_scalar"](dst=result, data=total, op0=OPS["multiply"], operand0=scale)
     return result

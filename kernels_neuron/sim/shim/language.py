@@ -12,6 +12,8 @@ from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import Ds, NkiTensor
 
 from . import elementwise
+from .composite import COMPOSITES
+from .constants import shared_constant, shared_identity_matrix
 from .elementwise import broadcast_to, expand_dims, full, load, matmul, ones, store, transpose, zeros
 from .loops import (
     affine_range,
@@ -109,11 +111,13 @@ globals().update({name: row.name for name, row in ROWS.items()})
 globals().update(OPS)
 # functions that are not operator tokens
 globals().update(elementwise.FUNCTIONS)
+globals().update(COMPOSITES)
 
 __all__ = [
     *ROWS,
     *OPS,
     *elementwise.FUNCTIONS,
+    *COMPOSITES,
     "DType",
     "MemoryRegion",
     "NKIObject",
@@ -143,7 +147,9 @@ __all__ = [
     "psum",
     "sbuf",
     "sequential_range",
+    "shared_constant",
     "shared_hbm",
+    "shared_identity_matrix",
     "static_range",
     "store",
     "tile_size",
