@@ -57,7 +57,7 @@ def _writes_that_agree(traces: list[Trace]) -> set[tuple[Region, int | None]]:
             (region, trace.hbm_digests.get(index))
             for index, record in enumerate(trace.records)
             for region in record.writes
-            if not trace.tiles[region.tile].on_chip
+            if index not in trace.barriers and not trace.tiles[region.tile].on_chip
         }
         for trace in traces
     ]

@@ -110,6 +110,30 @@ def simulate(
 
 
 def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> Any:
+MAX_RANKS = 8
+
+
+def simulate_ranks(
+    kernel: Any,
+    arguments: Sequence[Sequence[Any]],
+    arch: str | Arch | None = None,
+    settings: Settings | None = None,
+) -> list[Any]:
+    """Run a kernel on several ranks at once, so that nki.collectives work; the outputs by rank.
+
+    arguments  the positional arguments of each rank, for 1 to 8 ranks
+    """
+    if not 1 <= len(arguments) <= MAX_RANKS:
+        raise UsageError(f"simulate_ranks takes the arguments of 1 to {MAX_RANKS} ranks, got {len(arguments)}")
+    scope = current_scope()
+    with using(chip(arch) if arch is not None else scope.arch, settings or scope.settings) as runs:
+        scope_here = current_scope()
+        with launching(scope_here):
+            outputs = launch_ranks(jit(kernel), [(tuple(args), {}) for args in arguments], scope_here)
+    scope.runs.extend(runs)
+    return outputs
+
+
     """Run all programs of one launch and return the outputs in the caller's kind."""
     with launching(scope):
         return launch_ranks(kernel, [(args, kwargs)], scope)[0]

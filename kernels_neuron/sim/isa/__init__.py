@@ -1,6 +1,7 @@
 """The instruction table: one function per `nki.isa` instruction, with its rules, its price and its effect."""
 
 from . import (
+    collectives,
     dma,
     dma_transpose,
     exponential,
@@ -8,7 +9,9 @@ from . import (
     gpsimd,
     microscaling,
     multicore,
+    permutes,
     random,
+    ranks,
     reduce,
     registers,
     scalar,
@@ -18,10 +21,12 @@ from . import (
     tensor,
     vector,
 )
-from .table import TABLE
+from .table import COLLECTIVES, TABLE
 
 __all__ = [
+    "COLLECTIVES",
     "TABLE",
+    "collectives",
     "dma",
     "dma_transpose",
     "exponential",
@@ -29,7 +34,9 @@ __all__ = [
     "gpsimd",
     "microscaling",
     "multicore",
+    "permutes",
     "random",
+    "ranks",
     "reduce",
     "registers",
     "scalar",

@@ -254,6 +254,19 @@ def semaphore(arch: Arch, f: Facts) -> Price:
     return Price(timing.set_ns + timing.wake_ns, timing.set_ns + timing.wake_ns)
 
 
+def collective(arch: Arch, hops: int, nbytes: int) -> Price:
+    """1.5 us a hop, the middle of the 1 to 2 us that are published, and the bytes at the rate of the DMA engines.
+
+    The queue that starts it goes on at once, assumed.
+    """
+    timing = arch.engine("sync")
+    issue = arch.min_issue_cycles / timing.ghz
+    return Price(issue, issue + hops * _HOP_NS + nbytes / arch.dma_stream_gbps)
+
+
+_HOP_NS = 1500.0  # collective communication deep dive: 1 to 2 us per hop inside a node
+
+
 # ---- registers
 
 

@@ -48,11 +48,19 @@ class Instruction:
 
 
 TABLE: dict[str, Instruction] = {}
+COLLECTIVES: dict[str, Instruction] = {}
 
 
 def instruction(body: Body) -> Body:
     """Enter `body`, a generator of Steps, in TABLE under its own name."""
     return _enter(body, dynamic=False)
+
+
+def collective(body: Body) -> Body:
+    """Enter `body` in COLLECTIVES, the functions of nki.collectives that move data."""
+    parameters = list(inspect.signature(body).parameters.values())[1:]
+    COLLECTIVES[body.__name__] = Instruction(body.__name__, body, inspect.Signature(parameters))
+    return body
 
 
 def dynamic_instruction(body: Body) -> Body:
