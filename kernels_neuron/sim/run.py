@@ -109,7 +109,6 @@ def simulate(
     return outputs
 
 
-def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> Any:
 MAX_RANKS = 8
 
 
@@ -134,6 +133,7 @@ def simulate_ranks(
     return outputs
 
 
+def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> Any:
     """Run all programs of one launch and return the outputs in the caller's kind."""
     with launching(scope):
         return launch_ranks(kernel, [(args, kwargs)], scope)[0]
