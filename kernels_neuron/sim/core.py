@@ -58,10 +58,10 @@ class NeuronCore:
     dynamic       whether any operand may have an address or value that is known only when an instruction runs
     accumulators  the registers of VectorE and ScalarE, which survive from one reducing instruction to the next
     generators    the random numbers of the engines, by engine, from first use on
+    identities    nl.shared_identity_matrix by size and dtype, from first use on
     defined       which of these registers hold a value that a document defines
     """
 
-    identities    nl.shared_identity_matrix by size and dtype, from first use on
     def __init__(
         self,
         arch: Arch,
@@ -86,10 +86,10 @@ class NeuronCore:
         self.accumulators = {engine: np.zeros(arch.partitions, np.float32) for engine in ("scalar", "vector")}
         self.defined = {engine: np.zeros(arch.partitions, bool) for engine in ("scalar", "vector")}
         self.generators: dict[str, Xorwow] = {}
+        self.identities: dict[tuple[int, DType], NkiTensor] = {}
         self._shared = shared if shared is not None else []
         self._next_shared = 0
         self._next_tile = seat.index << 32  # programs share HBM tensors, never tile ids
-        self.identities: dict[tuple[int, DType], NkiTensor] = {}
 
     # ---- allocation
 
