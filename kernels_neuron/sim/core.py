@@ -23,6 +23,7 @@ from .random import Xorwow
 from .tensor import NkiTensor, row_major
 from .trace import Price, Record, Tile, Trace
 from .turns import ALONE, Seat
+from .unwritten import UnknownSums, forget_readout, is_unwritten, run_over_unwritten
 
 MAX_TENSOR_DIMS = 5
 
@@ -34,6 +35,7 @@ class Step:
     macs    multiply-accumulates, for TensorE steps
     matmul  True when `writes` come from the matmul data path, which PSUM accumulation rules look at
     marks   False when the instruction marks the bytes it wrote itself, because the data decides which they are
+    hands_on  True when the instruction says itself which of the bytes it passes on were never written
     meets   True where the step waits for another program: accesses to what it `writes` are ordered around it
     """
 
@@ -45,6 +47,7 @@ class Step:
     macs: int = 0
     matmul: bool = False
     marks: bool = True
+    hands_on: bool = False
     meets: bool = False
 
 
@@ -181,18 +184,21 @@ class NeuronCore:
         execute = self.settings.execute
         instruction = self.trace.instructions
         self.trace.instructions += 1
+        unknown: UnknownSums | None = None
         for step in steps:
-            for tensor in step.reads:
-                if not tensor.storage.written.whole:
-                    self._check_written(name, tensor)
-            if execute and step.effect is not None:
+            unwritten = [tensor for tensor in step.reads if not tensor.storage.written.whole and is_unwritten(tensor)]
+            if unwritten and not step.hands_on:
+                unknown = run_over_unwritten(self, name, step, unwritten)
+            elif execute and step.effect is not None:
                 step.effect()
             for tensor in step.writes:
                 region = tensor.region()
-                if step.marks:
+                if step.marks and (not unwritten or step.hands_on):
                     tensor.storage.written.add(region)
                 if step.matmul:
                     tensor.storage.mm_written.add(region)
+            if unknown is not None and not unwritten:
+                forget_readout(step, unknown)
             self.trace.records.append(
                 Record(
                     name,
@@ -220,15 +226,6 @@ class NeuronCore:
             if not tensor.on_chip:
                 digest = zlib.crc32(tensor.array().tobytes()) if self.settings.execute else 0
                 self.trace.hbm_digests[len(self.trace.records) - 1] = digest
-
-    def _check_written(self, name: str, tensor: NkiTensor) -> None:
-        if tensor.size and not tensor.storage.written.contains(tensor.region()):
-            fail(
-                "unwritten-read",
-                f"{name} reads bytes of {tensor!r} that nothing has written "
-                f"(allocated at {self.trace.where(tensor.storage.tile.where)})",
-                "write the whole region first, or read a shorter slice",
-            )
 
     def _show_watched(self, name: str, tensors: Sequence[NkiTensor]) -> None:
         for tensor in tensors:

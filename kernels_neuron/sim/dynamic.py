@@ -16,6 +16,7 @@ from .locate import fail
 from .memory import MemoryRegion, Storage
 from .register import VirtualRegister, known
 from .tensor import NkiTensor, row_major
+from .unwritten import require_written
 
 if TYPE_CHECKING:
     from .core import NeuronCore
@@ -204,6 +205,8 @@ def access(core: NeuronCore, name: str, tensor: DynamicTensor, skip: bool) -> Ac
     """Where the rows of `tensor` lie now; a row out of bounds is an error unless `skip`."""
     starts = _starts(core, tensor)
     sources = (tensor.source,) if isinstance(tensor.source, NkiTensor) else ()
+    for source in sources:
+        require_written(core, name, source)
     kept = np.ones(tensor.shape[0], bool)
     if starts is None:
         whole = NkiTensor(

@@ -30,9 +30,10 @@ class Storage:
 
     written, mm_written  bytes ever written, and bytes ever written by a matmul: exact, but kept as "everything" or as a
                          short list of regions while that is enough, so that the usual whole-tile access costs nothing
+    unwritten_read       the first read of unwritten bytes that left some here, as a sentence with its line
     """
 
-    __slots__ = ("buffer", "data", "dtype", "is_input", "mm_written", "on_chip", "tile", "written")
+    __slots__ = ("buffer", "data", "dtype", "is_input", "mm_written", "on_chip", "tile", "unwritten_read", "written")
 
     def __init__(
         self, tile: Tile, buffer: MemoryRegion, dtype: DType, data: np.ndarray | None, *, is_input: bool = False
@@ -45,6 +46,7 @@ class Storage:
         self.is_input = is_input
         self.written = Coverage(tile, whole=is_input)
         self.mm_written = Coverage(tile)
+        self.unwritten_read: str | None = None
 
 
 class Coverage:
@@ -84,6 +86,21 @@ class Coverage:
         if not self.whole:
             known = self.mask if self.mask is not None else self._build_mask()
             known |= mask
+
+    def table(self) -> np.ndarray:
+        """The set as booleans, [partitions, bytes]; not to be written to."""
+        if self.whole:
+            return np.ones((self.tile.partitions, self.tile.nbytes), bool)
+        return self.mask if self.mask is not None else self._build_mask()
+
+    def remove(self, region: Region, mask: np.ndarray) -> None:
+        """Take out the bytes of `region` that `mask`, laid out as `select` does, names."""
+        known = self.mask
+        if known is None:
+            known = self._build_mask()
+            known |= self.whole
+        self.whole, self.regions = False, {}
+        self.select(known, region)[mask] = False
 
     def contains(self, region: Region) -> bool:
         """Whether every byte of `region` is in the set."""
@@ -140,7 +157,10 @@ class Coverage:
         self._window(self.mask, region)[...] = True
 
     @staticmethod
-    def _window(mask: np.ndarray, region: Region) -> np.ndarray:
+    def select(table: np.ndarray, region: Region) -> np.ndarray:
+        """The entries of `region` in a table [partitions, bytes] of one-byte entries, [partition, *steps, byte]."""
         shape = (region.p1 - region.p0, *(count for _, count in region.steps), region.width)
-        strides = (mask.shape[1], *(stride for stride, _ in region.steps), 1)
-        return np.ndarray(shape, bool, mask.data, region.p0 * mask.shape[1] + region.lo, strides)
+        strides = (table.shape[1], *(stride for stride, _ in region.steps), 1)
+        return np.ndarray(shape, table.dtype, table.data, region.p0 * table.shape[1] + region.lo, strides)
+
+    _window = select

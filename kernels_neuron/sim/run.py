@@ -16,6 +16,7 @@ from kernels_neuron.dtypes import dtype as as_dtype
 from kernels_neuron.errors import KernelError, UsageError
 from kernels_neuron.settings import Settings
 
+from . import unwritten
 from .allocator import keep_freed_pages
 from .context import Run, Scope, current_scope, launching, running, using
 from .core import NeuronCore, whole
@@ -367,11 +368,13 @@ def _check_fully_written(kernel: Kernel, output: NkiTensor, core: NeuronCore) ->
         index = tuple(
             int(i) for i in np.unravel_index(byte // output.storage.dtype.itemsize, output.storage.tile.shape)
         )
+        origin = output.storage.unwritten_read
+        what = f"that depend on unwritten memory ({origin})" if origin else "never written"
         raise KernelError(
-            f"{kernel.__name__} returns {output!r} with {missing} of {output.storage.tile.nbytes} bytes never written, "
+            f"{kernel.__name__} returns {output!r} with {missing} of {output.storage.tile.nbytes} bytes {what}, "
             f"the first at element {list(index)}",
-            rule="unwritten-output",
-            hint="store every row and column, the ragged last tile too",
+            rule="unwritten-read" if origin else "unwritten-output",
+            hint=unwritten.HINT if origin else "store every row and column, the ragged last tile too",
             where=core.trace.where(output.storage.tile.where),
         )
 

@@ -17,6 +17,12 @@ class Switch:
 
 
 SWITCHES: dict[str, Switch] = {
+    "unwritten_read": Switch(
+        "track",
+        ("track", "refuse"),
+        "the device reads whatever is there, and public kernels copy unwritten lanes of ragged tiles they never use: "
+        "track refuses when a result, an address or a register depends on one, refuse at the first read",
+    ),
     "matmul_sum": Switch(
         "float32",
         ("float32", "float64"),
@@ -73,15 +79,15 @@ SWITCHES: dict[str, Switch] = {
     "mx_scale_of_inf": Switch(
         "largest", ("largest",), "the scale of a group with inf or NaN is not documented; the largest there is"
     ),
+    "rms_norm_epsilon": Switch(
+        "inside", ("inside", "outside"), "whether nl.rms_norm adds epsilon inside the root is not documented"
+    ),
     "barrier_orders": Switch(
         "data",
         ("data", "everything"),
         "core_barrier names one tensor, so accesses to the others are taken to have no order around it",
     ),
     "slice_beyond_end": Switch("refuse", ("refuse",), "samples clamp with min(), so a slice past the end is a mistake"),
-    "rms_norm_epsilon": Switch(
-        "inside", ("inside", "outside"), "whether nl.rms_norm adds epsilon inside the root is not documented"
-    ),
     "tf32_rounding": Switch("nearest_even", ("nearest_even",), "every documented cast rounds to nearest even"),
 }
 

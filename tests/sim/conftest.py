@@ -24,6 +24,8 @@ class Machine:
     """One core outside a kernel."""
 
     def __init__(self, arch: str = "trn2", **settings: Any) -> None:
+        # refusing at the first read shows which bytes an instruction has left unwritten
+        settings["switches"] = {"unwritten_read": "refuse", **settings.get("switches", {})}
         self.settings = Settings(**settings)
         self.core = NeuronCore(chip(arch), self.settings)
 

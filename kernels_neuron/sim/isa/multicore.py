@@ -8,6 +8,7 @@ import numpy as np
 from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.locate import caller, fail
 from kernels_neuron.sim.tensor import NkiTensor
+from kernels_neuron.sim.unwritten import forget_elements, written_elements
 
 from .dma import transfer_of
 from .enums import dma_engine as DmaEngine
@@ -95,12 +96,13 @@ def sendrecv(
     def send() -> None:
         sent.append(src.array().copy())
 
-    yield Step("gpsimd" if by_gpsimd else "sync", price, reads=(src,), effect=send)
-    message = (src.shape, src.dtype, sent[0] if sent else None, send_to_rank)
+    known = written_elements(src)
+    yield Step("gpsimd" if by_gpsimd else "sync", price, reads=(src,), effect=send, hands_on=True)
+    message = (src.shape, src.dtype, sent[0] if sent else None, send_to_rank, known)
     members = frozenset(core.seat.programs)
     what = f"sendrecv of pipe {pipe_id}"
     came = core.seat.meet(("sendrecv", pipe_id), members, message, what, _here())
-    shape, dtype, values, receiver = came[core.seat.programs[recv_from_rank]]
+    shape, dtype, values, receiver, known = came[core.seat.programs[recv_from_rank]]
     if receiver != core.program or shape != dst.shape or dtype != dst.dtype:
         fail(
             "sendrecv-pair",
@@ -110,8 +112,11 @@ def sendrecv(
 
     def receive() -> None:
         dst.array()[...] = values
+        if known is not None:
+            forget_elements(dst, ~known)
 
-    yield Step("sync", PRICES["sendrecv"](core.arch, facts("sync", dst)), writes=(dst,), effect=receive)
+    price = PRICES["sendrecv"](core.arch, facts("sync", dst))
+    yield Step("sync", price, writes=(dst,), effect=receive, marks=known is None)
 
 
 def _require_partners(core: NeuronCore, send_to: int, receive_from: int, pipe_id: int) -> None:
