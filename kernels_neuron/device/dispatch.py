@@ -109,11 +109,13 @@ def _argument(plan: Plan, name: str, value: Any) -> Any:
         if (value.dim() == 0 and name not in plan.written) or name in plan.may_be_on_cpu or plan.has_device:
             return value
         return _refuse(plan, name, value)
-    if isinstance(value, (list, tuple)):
+    kind = type(value)
+    if kind is list or kind is tuple:
         return [_argument(plan, name, item) for item in value]
-    if isinstance(value, torch.device):
-        return check_device(value) and _HOST
-    if isinstance(value, torch.Generator):
+    if kind is torch.device:
+        check_device(value)
+        return _HOST
+    if kind is torch.Generator:
         raise RuntimeError(f"Expected a 'neuron' device type for generator but found '{value.device}'")
     if value is True and name == "pin_memory":
         raise RuntimeError("Only dense CPU tensors can be pinned, neuron tensors are on the device")

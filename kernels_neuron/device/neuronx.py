@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from .namespace import synchronize
+
 TORCH_NEURONX = "torch_neuronx"
 VERSION = "0+emulated"
 
@@ -49,7 +51,8 @@ def install() -> None:
     """Make `import torch_neuronx` give the stand-in, unless something of that name is imported already."""
     if TORCH_NEURONX in sys.modules:
         return
-    package = _module(TORCH_NEURONX, nki_op=nki_op, wrap_nki=wrap_nki, __version__=VERSION, __path__=[])
+    content = {"nki_op": nki_op, "wrap_nki": wrap_nki, "synchronize": synchronize, "__version__": VERSION}
+    package = _module(TORCH_NEURONX, **content, __path__=[])
     utils = _module(f"{TORCH_NEURONX}.utils", get_logical_neuron_cores=get_logical_neuron_cores)
     package.utils = utils  # type: ignore[attr-defined]
     sys.modules.update({package.__name__: package, utils.__name__: utils})

@@ -58,7 +58,7 @@ def _register(torch: Any) -> None:
             f"torch has one slot for devices of other packages, and {taken} has it",
             hint=f"enable the emulated device in a process that does not load {taken}",
         )
-    from . import autocast, namespace, neuronx, operators, parameters, storages
+    from . import autocast, compiler, namespace, neuronx, operators, parameters, storages
 
     setup("neuron", backend_module=namespace.make_module())
     # `import torch.neuron` works, as `import torch.cuda` does
@@ -72,6 +72,7 @@ def _register(torch: Any) -> None:
     _answer_for_the_accelerator(torch, namespace)
     install_nki()
     neuronx.install()
+    compiler.install()
 
 
 def _answer_for_the_accelerator(torch: Any, namespace: Any) -> None:
