@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from kernels_neuron.measure.against import Move
     from kernels_neuron.measure.bench import BenchRow
     from kernels_neuron.measure.cases import Task
+    from kernels_neuron.measure.validation import ValidationRow
 
 COLUMNS = ("kernel", "workload", "dtype", "arch", "lnc", "estimated_us", "low", "high", "body_us", "bound_us")
+VALIDATION = "validation"
 COMPARED = ("baseline_us", "ops", "speedup", "with_launch", "peak_share")
 
 
@@ -30,6 +32,7 @@ def run(
     """Estimate the time of the kernels' bench workloads, after checking each against its reference.
 
     Exits 1 when a case misses its reference, or with --against when a time grew: 1 % estimated, 10 % measured.
+    --suite validation holds the model against published measurements instead.
 
     \b
     Example:
@@ -38,6 +41,10 @@ def run(
     from kernels_neuron.measure.against import moves, read_rows
     from kernels_neuron.measure.bench import bench
 
+    if suite == VALIDATION:
+        _refuse_filters(kernels, workload, dtype, arch, lnc, against)
+        _validate(workers, json)
+        return
     before = read_rows(against) if against else None
     todo = _tasks(kernels, suite, workload, dtype, arch, lnc)
     with progress("bench", len(todo)) as bar:
@@ -55,6 +62,47 @@ def run(
             say(f"{'/'.join(map(str, row.key))}: no time, {row.problem}")
     if not all(row.ok for row in rows) or any(move.slower for move in moved):
         raise typer.Exit(1)
+
+
+def _refuse_filters(*given: object) -> None:
+    from kernels_neuron.errors import UsageError
+
+    if any(given):
+        raise UsageError(f"--suite {VALIDATION} takes no filters", hint="give --suite alone, with --workers or --json")
+
+
+def _validate(workers: int | None, json: bool) -> None:
+    """Print every published measurement beside its estimate; misses are part of the answer, not a failure."""
+    from kernels_neuron.manifest import Manifest
+    from kernels_neuron.measure.validation import is_validation, read_measurements, summary, validate
+
+    folder = Manifest.read().root / "bench" / VALIDATION
+    if not is_validation(folder):
+        from kernels_neuron.errors import UsageError
+
+        raise UsageError(f"there are no published measurements in {folder}", hint="run it from a checkout")
+    measurements = read_measurements(folder)
+    with progress("validate", len(measurements)) as bar:
+        rows = validate(folder, measurements, workers=workers, on_row=lambda row: bar.advance())
+    if json:
+        print_json([row.to_json() for row in rows])
+    else:
+        _print_validation(rows)
+        print(summary(rows))
+
+
+def _print_validation(rows: "list[ValidationRow]") -> None:
+    names = ("id", "kernel", "shape", "arch", "measured_us", "estimated_us", "error", "bound", "", "note")
+    cells = []
+    for row in rows:
+        each = row.measurement
+        error = None if row.error is None else f"{row.error:+.1%}"
+        bound = None if each.within is None else f"{each.within:.0%}"
+        times = (_short(each.measured_us), _short(row.estimated_us))
+        cells.append(
+            (each.id, each.what, each.shape, each.arch, *times, error, bound, row.verdict, row.problem or each.note)
+        )
+    table(names, cells)
 
 
 def _tasks(

@@ -1,0 +1,217 @@
+"""The model against published measurements: bench/<suite>/measurements.toml, one row per measurement.
+
+Each row names a kernel of the folder, written from the description of the published one, or a profile to replay. The
+kernels are priced, not executed.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from kernels_neuron.arch import CHIPS, chip
+from kernels_neuron.errors import FileProblems
+from kernels_neuron.tables import Table, read_toml
+
+from .executors import run_all
+
+TRACES = "KERNELS_NEURON_TRN2_TRACES"
+MEASUREMENTS = "measurements.toml"
+QUANTITIES = ("body", "call", "instruction", "step", "first", "last", "seen", "data", "replay")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One published number. `quantity` says what was timed, see the head of the file; `of` which part of the kernel.
+
+    within  the relative error that the model has to keep, None for rows that are only reported
+    note    why a row is only reported, or what to know about it
+    """
+
+    id: str
+    what: str
+    shape: str
+    arch: str
+    quantity: str
+    measured_us: float
+    of: str = ""
+    kernel: str = ""
+    inputs: tuple[str, ...] = ()
+    trace: str = ""
+    within: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ValidationRow:
+    """A measurement and its estimate. `estimated_us` is None where it cannot be made here, `problem` says why."""
+
+    measurement: Measurement
+    estimated_us: float | None = None
+    low_us: float | None = None
+    high_us: float | None = None
+    problem: str | None = None
+
+    @property
+    def error(self) -> float | None:
+        """Estimated over measured, less one."""
+        return None if self.estimated_us is None else self.estimated_us / self.measurement.measured_us - 1
+
+    @property
+    def verdict(self) -> str:
+        """ok, MISS, reported (no bound is set) or skipped."""
+        if self.error is None:
+            return "skipped"
+        if self.measurement.within is None:
+            return "reported"
+        return "ok" if abs(self.error) <= self.measurement.within else "MISS"
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as `bench --suite validation --json` prints it."""
+        each = self.measurement
+        return {
+            "id": each.id,
+            "kernel": each.what,
+            "shape": each.shape,
+            "arch": each.arch,
+            "quantity": each.quantity,
+            "measured_us": each.measured_us,
+            "estimated_us": self.estimated_us,
+            "estimated_low_us": self.low_us,
+            "estimated_high_us": self.high_us,
+            "error": self.error,
+            "within": each.within,
+            "verdict": self.verdict,
+            "note": self.problem or each.note,
+        }
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a validation says in one line: rows by verdict and the mean absolute error of those with a bound."""
+
+    total: int
+    held: int
+    missed: int
+    reported: int
+    skipped: int
+    mean_absolute_error: float | None
+
+    def __str__(self) -> str:
+        error = "" if self.mean_absolute_error is None else f", mean absolute error {self.mean_absolute_error:.1%}"
+        rest = f"{self.reported} only reported, {self.skipped} skipped"
+        return f"{self.held} of {self.held + self.missed} measurements within their bound{error}; {rest}"
+
+
+def summary(rows: Sequence[ValidationRow]) -> Summary:
+    """Count the verdicts of a validation."""
+    verdicts = [row.verdict for row in rows]
+    errors = [abs(row.error) for row in rows if row.error is not None and row.measurement.within is not None]
+    return Summary(
+        total=len(rows),
+        held=verdicts.count("ok"),
+        missed=verdicts.count("MISS"),
+        reported=verdicts.count("reported"),
+        skipped=verdicts.count("skipped"),
+        mean_absolute_error=fmean(errors) if errors else None,
+    )
+
+
+def is_validation(folder: Path) -> bool:
+    """Whether a folder of bench/ holds published measurements."""
+    return (folder / MEASUREMENTS).is_file()
+
+
+def read_measurements(folder: Path) -> list[Measurement]:
+    """The measurements of a folder, every problem of the file at once."""
+    path = folder / MEASUREMENTS
+    problems: list[str] = []
+    top = Table(read_toml(path, "published measurements are listed as [[measurement]]"), "", problems)
+    rows = top.take("measurement", list, [], required=True)
+    top.done()
+    found = [_measurement(row, f"measurement[{i}]", problems) for i, row in enumerate(rows)]
+    ids = [each.id for each in found]
+    problems += [f"measurement: {name!r} appears twice" for name in sorted({i for i in ids if ids.count(i) > 1})]
+    if problems:
+        raise FileProblems(path, problems)
+    return found
+
+
+def _measurement(row: dict[str, Any], where: str, problems: list[str]) -> Measurement:
+    table = Table(row, where, problems)
+    texts = {key: table.take(key, str, "", required=True) for key in ("id", "what", "shape", "arch", "quantity")}
+    table.one_of("arch", texts["arch"], CHIPS, "chip")
+    table.one_of("quantity", texts["quantity"], QUANTITIES, "quantity")
+    texts |= {key: table.take(key, str, "") for key in ("of", "kernel", "trace", "note")}
+    measured = table.take("measured_us", float, 1.0, required=True)
+    inputs, within = table.take_strings("inputs"), table.take("within", float)
+    if not texts["trace"] and not texts["kernel"]:
+        table.problem("kernel", "is missing, and so is trace: a row needs one of them")
+    table.done()
+    return Measurement(**texts, measured_us=measured, inputs=inputs, within=within)
+
+
+def validate(
+    folder: Path,
+    measurements: Sequence[Measurement],
+    *,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    on_row: Callable[[ValidationRow], None] | None = None,
+) -> list[ValidationRow]:
+    """A row per measurement, in their order. `workers`, `executor` and `on_row` as in executors.run_all."""
+    return run_all(partial(validate_one, folder), measurements, workers=workers, executor=executor, on_row=on_row)
+
+
+def validate_one(folder: Path, measurement: Measurement) -> ValidationRow:
+    """Estimate one measurement."""
+    if measurement.quantity == "replay":
+        return _replayed(measurement)
+    from kernels_neuron.cost.profile import profile
+    from kernels_neuron.settings import Settings
+
+    from .source import load_function, make_arguments
+
+    function = load_function(str(folder / measurement.kernel))
+    arguments = make_arguments(function, measurement.inputs, ())
+    found = profile(function, arch=chip(measurement.arch), settings=Settings(execute=False), **arguments)
+    if measurement.quantity == "body":
+        return ValidationRow(measurement, found.body_us, found.low_us, found.high_us)
+    if measurement.quantity == "call":
+        return ValidationRow(measurement, found.estimated_us, found.estimated_low_us, found.estimated_high_us)
+    return ValidationRow(measurement, _part_us(measurement, found))
+
+
+def _replayed(measurement: Measurement) -> ValidationRow:
+    from kernels_neuron.cost.imported import compare_profile
+
+    folder = os.environ.get(TRACES)
+    path = Path(folder or "") / measurement.trace
+    if not folder or not path.is_file():
+        return ValidationRow(measurement, problem=f"{TRACES} names no folder with {measurement.trace}")
+    found = compare_profile(path)
+    return ValidationRow(measurement, found.estimated_body_us, found.low_us, found.high_us)
+
+
+def _part_us(measurement: Measurement, found: Any) -> float:
+    """The time of one instruction or transfer of a profiled kernel."""
+    trace, line, of = found.trace, found.timeline, measurement.of
+    if measurement.quantity in ("instruction", "step"):
+        steps = [index for index, record in enumerate(trace.records) if record.name == of]
+        first = steps[0] if measurement.quantity == "instruction" else steps[-1]
+        return (line.end[steps[-1]] - line.start[first]) / 1e3
+    [index] = [
+        index
+        for index, record in enumerate(trace.records)
+        if record.price.transfer is not None and record.price.transfer.direction == of
+    ]
+    first, last = line.data[index]
+    arch, transfer = found.arch, trace.records[index].price.transfer
+    visible = line.start[index] + (arch.dma_generation_ns if transfer.dge == "sw" else 0.0)
+    waiting = arch.engine("vector").wake_ns
+    ends = {"first": first, "last": last, "seen": line.seen[index] + waiting}
+    return (last - first if measurement.quantity == "data" else ends[measurement.quantity] - visible) / 1e3
