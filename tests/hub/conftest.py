@@ -56,6 +56,11 @@ def sign(variant: Path, name: str, version: int, backend: str, factor: int = 2) 
     (variant / "metadata.json").write_text(metadata.to_json())
 
 
+@pytest.fixture(scope="session")
+def make_kernel() -> Callable[..., Path]:
+    return build_kernel
+
+
 @pytest.fixture
 def kernel(tmp_path: Path) -> Path:
     return build_kernel(tmp_path / "build")

@@ -122,9 +122,20 @@ def test_get_kernel_loads_by_version_branch_and_commit(server, client, build):
     upload(api, read_release(build(version=2, factor=4)), "org")
     upload(api, read_release(build("neuron-only", backends=("neuron",))), "org")
     code = f"""
+import logging
 import torch
 from kernels import get_kernel, has_kernel
 repo = "org/neuron-double"
+
+class Said(logging.Handler):
+    lines = []
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+    def text(self):
+        return "\\n".join(self.lines)
+
+said = Said()
+logging.getLogger("kernels").addHandler(said)
 
 def doubled(**which):
     return get_kernel(repo, **which).double(torch.ones(1)).item()
@@ -137,6 +148,7 @@ def refused(call, *args, **kwargs):
 
 out["results"] = [doubled(version=1), doubled(version=2), doubled(revision="v1"), doubled(revision="refs/heads/v2"),
                   doubled(revision={first.commit!r})]
+out["warned"] = said.text()
 out["has"] = [has_kernel(repo, version=1), has_kernel("org/neuron-only", version=1)]
 out["layers"] = get_kernel(repo, version=1).layers.Double()(torch.ones(1)).item()
 out["version"] = refused(get_kernel, repo, version=9)
@@ -145,6 +157,7 @@ out["variant"] = refused(get_kernel, "org/neuron-only", version=1)
 """
     out = client(server, code)
     assert out["results"] == [2, 4, 2, 4, 2]
+    assert "version 1 of 'org/neuron-double', but version 2 is available" in out["warned"]
     assert out["has"] == [True, False]
     assert out["layers"] == 2
     assert out["version"][0] == "ValueError"
