@@ -153,6 +153,27 @@ def test_doctor_exits_1_when_a_needed_part_is_too_old(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
+    ("variables", "on", "why"),
+    [
+        ({"KERNELS_NEURON_SIM": "1"}, True, "KERNELS_NEURON_SIM=1 registers it"),
+        ({}, False, "set KERNELS_NEURON_SIM=1, or call kernels_neuron.device.enable()"),
+        ({"KERNELS_NEURON_SIM": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}, False, "TORCH_DEVICE_BACKEND_AUTOLOAD=0"),
+    ],
+    ids=["asked", "not-asked", "forbidden"],
+)
+def test_doctor_says_whether_the_emulated_device_is_on(monkeypatch, capsys, variables, on, why):
+    for name in ("KERNELS_NEURON_SIM", "TORCH_DEVICE_BACKEND_AUTOLOAD"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert cli.run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["emulated_device"] is on and why in found["emulated_device_why"]
+    assert cli.run(["doctor"]) == 0
+    assert f"emulated torch device: {'on' if on else 'off'}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
     ("installed", "variable", "path"),
     [
         ({}, None, "simulator"),

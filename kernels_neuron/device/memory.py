@@ -31,7 +31,8 @@ def _cross(tensor: torch.Tensor, device_type: int) -> torch.Tensor:
 def on_neuron(tensor: torch.Tensor) -> torch.Tensor:
     """The memory of a dense CPU tensor as a neuron tensor, with a storage of its own."""
     if tensor.layout is not torch.strided or tensor.is_quantized:
-        raise NotImplementedError(f"the emulated neuron device has no {tensor.layout} tensors, only dense ones")
+        kind = "quantized" if tensor.is_quantized else str(tensor.layout)
+        raise NotImplementedError(f"the emulated neuron device has no {kind} tensors, only dense ones")
     if tensor._is_zerotensor():
         # zeros that autograd has not stored anywhere yet
         tensor = torch.zeros(tensor.shape, dtype=tensor.dtype)

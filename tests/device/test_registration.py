@@ -1,6 +1,8 @@
 """When the device is registered, and above all when it is not."""
 
+import re
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 import torch
@@ -53,6 +55,12 @@ def test_a_real_device_is_never_covered(installed, monkeypatch):
 def test_the_placeholder_of_pypi_is_no_real_device(installed):
     installed("0.0.1")
     assert real_torch_neuronx() is None
+
+
+def test_the_example_of_the_documentation_runs(python):
+    text = (Path(__file__).parents[2] / "docs" / "device.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert python(example).stdout.startswith("neuron:0 ")
 
 
 def test_the_entry_point_is_the_module_that_imports_nothing():
