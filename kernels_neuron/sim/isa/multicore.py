@@ -30,7 +30,7 @@ def _here() -> str:
 def core_barrier(
     core: NeuronCore,
     data: NkiTensor,
-    cores: Any = (0, 1),
+    cores: Any,
     engine: Engine = Engine.gpsimd,
     name: str | None = None,
 ) -> Iterator[Step]:

@@ -311,6 +311,16 @@ def _remembered(formula: Callable[[Arch, Facts], Price]) -> Callable[[Arch, Fact
     return price
 
 
+def _assumed(formula: Callable[[Arch, Facts], Price], like: str) -> Callable[[Arch, Facts], Price]:
+    """`formula` for an instruction that has none of its own."""
+
+    def price(arch: Arch, f: Facts) -> Price:
+        return formula(arch, f)
+
+    price.__doc__ = f"Assumed to cost what {like} costs; no formula is published."
+    return price
+
+
 _MAX_REMEMBERED = 4096
 _FORMULAS: dict[str, Callable[[Arch, Facts], Price]] = {
     "tensor_copy": copy,
@@ -329,11 +339,11 @@ _FORMULAS: dict[str, Callable[[Arch, Facts], Price]] = {
     "affine_select": gpsimd,
     "local_gather": local_gather,
     "nc_n_gather": n_gather,
-    "nonzero_with_count": gpsimd,  # no formula is published; assumed one pass
-    "sequence_bounds": gpsimd,  # no formula is published; assumed one pass
-    "tensor_partition_reduce": gpsimd,  # no formula is published; assumed one pass
+    "nonzero_with_count": _assumed(gpsimd, "iota"),
+    "sequence_bounds": _assumed(gpsimd, "iota"),
+    "tensor_partition_reduce": _assumed(gpsimd, "iota"),
     "topk": topk,
-    "activate2": activation,  # no formula is published; assumed as activation
+    "activate2": _assumed(activation, "activation"),
     "exponential": exponential,
     "quantize_mx": quantize_mx,
     "rng": random,
@@ -342,7 +352,7 @@ _FORMULAS: dict[str, Callable[[Arch, Facts], Price]] = {
     "set_rng_seed": random,
     "rand_set_state": random,
     "rand_get_state": random,
-    "select_reduce": stream,  # no formula is published; assumed as range_select
+    "select_reduce": _assumed(stream, "range_select"),
     "range_select": stream,
     "bn_stats": stream,
     "bn_aggr": bn_aggr,
@@ -357,7 +367,7 @@ _FORMULAS: dict[str, Callable[[Arch, Facts], Price]] = {
     "register_store": register_access,
     "core_barrier": semaphore,
     "sendrecv": semaphore,  # of the receiving side; the sender pays a DMA
-    "tensor_scalar_cumulative": stream_twice,  # no formula is published; assumed as tensor_tensor_scan
+    "tensor_scalar_cumulative": _assumed(stream_twice, "tensor_tensor_scan"),
 }
 
 PRICES = {name: _remembered(formula) for name, formula in _FORMULAS.items()}

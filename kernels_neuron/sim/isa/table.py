@@ -121,4 +121,8 @@ def _explain_call(entry: Instruction, args: tuple[Any, ...], kwargs: dict[str, A
     try:
         entry.signature.bind(*args, **kwargs)
     except TypeError as error:
-        fail("call-signature", f"{entry.name}: {error}", f"the signature is {entry.name}{entry.signature}")
+        from kernels_neuron.sim.shim.gone import ARGUMENTS
+
+        gone = [hint for argument in kwargs if (hint := ARGUMENTS.get((entry.name, argument)))]
+        signature = f"the signature is {entry.name}{entry.signature}"
+        fail("call-signature", f"{entry.name}: {error}", gone[0] if gone else signature)

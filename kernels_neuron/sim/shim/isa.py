@@ -17,6 +17,8 @@ from kernels_neuron.sim.isa.table import public
 from kernels_neuron.sim.order import NkiInstruction
 from kernels_neuron.sim.register import VirtualRegister
 
+from . import gone
+
 tensor_engine, vector_engine, scalar_engine, gpsimd_engine, unknown_engine = (
     engine.tensor,
     engine.vector,
@@ -36,10 +38,12 @@ def get_nc_sub_version() -> int:
     return 0
 
 
+globals().update(gone.names("nisa", gone.ISA))
 globals().update({name: public(entry) for name, entry in TABLE.items()})
 
 __all__ = [
     *TABLE,
+    *gone.ISA,
     "NkiInstruction",
     "NkiValidationError",
     "VirtualRegister",

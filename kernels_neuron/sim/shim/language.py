@@ -11,7 +11,7 @@ from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import Ds, NkiTensor
 
-from . import elementwise
+from . import elementwise, gone
 from .composite import COMPOSITES
 from .constants import shared_constant, shared_identity_matrix
 from .elementwise import broadcast_to, expand_dims, full, load, matmul, ones, store, transpose, zeros
@@ -112,12 +112,14 @@ globals().update(OPS)
 # functions that are not operator tokens
 globals().update(elementwise.FUNCTIONS)
 globals().update(COMPOSITES)
+globals().update(gone.names("nl", gone.LANGUAGE))
 
 __all__ = [
     *ROWS,
     *OPS,
     *elementwise.FUNCTIONS,
     *COMPOSITES,
+    *gone.LANGUAGE,
     "DType",
     "MemoryRegion",
     "NKIObject",

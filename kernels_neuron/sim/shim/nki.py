@@ -5,8 +5,11 @@ from typing import Any
 
 from kernels_neuron.sim.run import Kernel, jit
 
+from . import gone
+
 __version__ = "0.7.0"
-__all__ = ["__version__", "jit", "simulate"]
+globals().update(gone.names("nki", gone.NKI))
+__all__ = [*gone.NKI, "__version__", "jit", "simulate"]
 
 
 def simulate(kernel: Callable[..., Any]) -> Kernel:
