@@ -1,12 +1,13 @@
 """The table is complete: every instruction has its tests, every rule a pair, every price a formula."""
 
 import ast
+import functools
 import inspect
 from pathlib import Path
 
 import pytest
 
-from kernels_neuron.sim.isa import TABLE
+from kernels_neuron.sim.isa import COLLECTIVES, TABLE
 from kernels_neuron.sim.isa.prices import PRICES
 
 SIM = Path(inspect.getfile(PRICES["memset"])).parent.parent
@@ -15,11 +16,18 @@ TESTS = Path(__file__).parent.parent
 COMPOSED = {"nc_matmul", "dma_copy", "dma_transpose", "dma_compute", "nc_matmul_mx"}
 
 
-def functions(folder):
-    for path in folder.rglob("test_*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef):
-                yield node.name
+@functools.cache
+def sources():
+    """The text of every test of the simulator but this one."""
+    return [path.read_text() for path in TESTS.rglob("test_*.py") if path.name != Path(__file__).name]
+
+
+@functools.cache
+def functions():
+    """The names of their functions."""
+    return {
+        node.name for source in sources() for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)
+    }
 
 
 def rules():
@@ -38,15 +46,18 @@ def rules():
 
 @pytest.mark.parametrize("name", TABLE)
 def test_every_instruction_is_compared_with_numpy_and_priced(name):
-    names = set(functions(TESTS))
-    assert f"test_{name}_matches_numpy" in names
-    assert f"test_{name}_price" in names
+    assert f"test_{name}_matches_numpy" in functions()
+    assert f"test_{name}_price" in functions()
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_every_collective_is_compared_with_numpy(name):
+    assert f"test_{name}_matches_numpy" in functions()
 
 
 @pytest.mark.parametrize("rule", sorted(set(rules())))
 def test_every_rule_has_a_test(rule):
-    sources = [path.read_text() for path in TESTS.rglob("test_*.py") if path.name != Path(__file__).name]
-    assert any(f'"{rule}"' in source for source in sources)
+    assert any(f'"{rule}"' in source for source in sources())
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -54,9 +65,9 @@ def test_every_instruction_has_a_price(name):
     assert name in PRICES or name in COMPOSED
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", [*TABLE, *COLLECTIVES])
 def test_every_instruction_says_what_it_does_and_where_that_is_written(name):
-    text = TABLE[name].body.__doc__
+    text = (TABLE | COLLECTIVES)[name].body.__doc__
     assert text and "Source:" in text
 
 
