@@ -13,6 +13,7 @@ from kernels_neuron.sim.tensor import NkiTensor
 from .enums import reduce_cmd as ReduceCmd
 from .ops import Op
 from .prices import PRICES, facts
+from .reduce import lanes
 from .rules import (
     require_generation,
     require_op,
@@ -128,7 +129,7 @@ def _steps(
     reduce_res: NkiTensor | None,
     command: ReduceCmd,
 ) -> Iterator[Step]:
-    accumulators = core.accumulators["scalar"][: data.shape[0]]
+    accumulators = core.accumulators["scalar"][lanes(dst)]
 
     def effect() -> None:
         with np.errstate(all="ignore"):
@@ -225,7 +226,7 @@ def activate2(
         require_tile("activate2", "reduce_res", reduce_res, core)
         require_vector("activate2", "reduce_res", reduce_res, data.shape[0])
     columns = [operand for operand in (imm0, imm1, relu_param) if isinstance(operand, NkiTensor)]
-    accumulators = core.accumulators["scalar"][: data.shape[0]]
+    accumulators = core.accumulators["scalar"][lanes(dst)]
 
     def effect() -> None:
         values = _apply2(op0, data.f32(), imm0, reverse0)

@@ -11,7 +11,7 @@ from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.dynamic import DynamicTensor, settled
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.order import NkiInstruction
-from kernels_neuron.sim.register import VirtualRegister, known
+from kernels_neuron.sim.register import VirtualRegister, known, require_version
 from kernels_neuron.sim.tensor import NkiTensor
 
 Body = Callable[..., Iterator[Step]]
@@ -22,16 +22,20 @@ class Instruction:
     """One instruction: its name, its body (first parameter `core`), and the signature kernels see (without `core`).
 
     dynamic  whether the body itself finds out where dynamic operands lie; others get static views
+    since    the first NKI version that has it, None where every version from 0.3 on does
     """
 
     name: str
     body: Body
     signature: inspect.Signature
     dynamic: bool = False
+    since: tuple[int, ...] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> NkiInstruction:
         """Issue the instruction on the core being run."""
         core = current_core(f"nki.isa.{self.name}")
+        if self.since is not None:
+            require_version(core, f"nisa.{self.name}", self.since)
         sources: tuple[NkiTensor, ...] = ()
         if core.dynamic and not self.dynamic:
             args, kwargs, sources = _settle(core, self.name, args, kwargs)
@@ -49,6 +53,10 @@ class Instruction:
 
 TABLE: dict[str, Instruction] = {}
 COLLECTIVES: dict[str, Instruction] = {}
+
+
+# NKI release notes, what each version added
+_SINCE = {"activate2": (0, 4), "topk": (0, 6)}
 
 
 def instruction(body: Body) -> Body:
@@ -70,7 +78,8 @@ def dynamic_instruction(body: Body) -> Body:
 
 def _enter(body: Body, dynamic: bool) -> Body:
     parameters = list(inspect.signature(body).parameters.values())[1:]
-    TABLE[body.__name__] = Instruction(body.__name__, body, inspect.Signature(parameters), dynamic)
+    name = body.__name__
+    TABLE[name] = Instruction(name, body, inspect.Signature(parameters), dynamic, _SINCE.get(name))
     return body
 
 

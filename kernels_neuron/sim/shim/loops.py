@@ -9,7 +9,7 @@ import numpy as np
 from kernels_neuron.sim.context import core_or_none, current_core
 from kernels_neuron.sim.core import NeuronCore
 from kernels_neuron.sim.locate import fail
-from kernels_neuron.sim.register import VirtualRegister, api_version, known
+from kernels_neuron.sim.register import VirtualRegister, api_version, known, require_version
 
 Bound = int | VirtualRegister
 
@@ -72,6 +72,7 @@ def _bounds(name: str, start: Any, stop: Any, step: Any) -> range:
 def fori_loop(lower: Bound, upper: Bound, body_fun: Callable[[VirtualRegister], Any], step: int = 1) -> None:
     """body_fun(i) for i from lower to upper by step, i in a register; state goes through SBUF and HBM."""
     core = _enter("nl.fori_loop")
+    require_version(core, "nl.fori_loop", (0, 6))
     for i in _bounds("nl.fori_loop", lower, upper, step):
         with _body(core):
             result = body_fun(VirtualRegister(i, frozen=True))
@@ -82,6 +83,7 @@ def fori_loop(lower: Bound, upper: Bound, body_fun: Callable[[VirtualRegister], 
 def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
     """register = body_fun(register) while the register is not 0, tested before each turn."""
     core = _enter("nl.while_loop")
+    require_version(core, "nl.while_loop", (0, 6))
     register = init
     while True:
         if not isinstance(register, VirtualRegister):

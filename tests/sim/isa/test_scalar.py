@@ -232,3 +232,16 @@ def test_activate2_refuses(machine):
     refuses("reduce-op", reduce_op=OPS["multiply"])
     refuses("reduce-command", reduce_op=OPS["add"], reduce_cmd=ReduceCmd.load_reduce)
     machine().refuses("chip-generation", "activate2", **legal)
+
+
+def test_every_partition_has_a_register_of_its_own(machine):
+    bench = machine()
+    first, second = bench.tile(np.full((32, 2), 1.0)), bench.tile(np.full((32, 2), 5.0), start=32)
+    kept, other = bench.empty((32, 1)), bench.empty((32, 1), start=32)
+    call = lambda tile, cmd, **kw: bench.issue(  # noqa: E731
+        "activation", tile, OPS["copy"], tile, reduce_op=OPS["add"], reduce_cmd=cmd, **kw
+    )
+    call(first, ReduceCmd.reset_reduce)
+    call(second, ReduceCmd.reset_reduce, reduce_res=other)
+    call(first, ReduceCmd.reduce, reduce_res=kept)
+    assert (kept.array() == 4).all() and (other.array() == 10).all()

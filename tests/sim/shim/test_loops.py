@@ -153,3 +153,14 @@ def test_only_handles_can_be_waited_for():
         return x
 
     assert refused(kernel, X) == "depends-on"
+
+
+@pytest.mark.parametrize("loop", [by_fori, by_while])
+def test_the_loops_of_0_6_are_not_in_0_5(loop):
+    assert refused(row_by_row, X, COUNT, loop, nki="0.5") == "api-version"
+
+
+def test_topk_is_not_in_0_5(machine):
+    bench = machine(nki="0.5")
+    tile = bench.tile(np.ones((16, 8)), nl.bfloat16)
+    bench.refuses("api-version", "topk", tile, bench.empty((16, 8), "uint32"), tile, 8)
