@@ -104,12 +104,12 @@ TEMPLATE = """# Conformance: the vendor's public kernels in the simulator
 
 `bench/conformance/` runs the kernels of [aws-neuron/nki-library](https://github.com/aws-neuron/nki-library), branch
 `2.29_release` (NKI 0.3), unmodified, from a clone outside this repository, on the simulated trn2, against the
-library's own PyTorch references and under its own comparison. A case passes when the library's test passes: results within
-its tolerance, and a refusal where the test asks for one. A case that takes longer than 120 s of wall-clock time fails.
+library's own PyTorch references and under its own comparison. A case passes when the library's test passes: results
+within its tolerance, and a refusal where the test asks for one. A case that takes longer than 120 s of wall-clock time fails.
 
 **{passed} of {ran} cases pass ({share:.1f} %)**, of {total} that the library calls small enough for a CPU; {skipped}
-more skip themselves. Simulator commit `{ours}`, library commit `{theirs}`, {date}; {minutes:.0f} minutes of case time in one
-process. Written by `bench/conformance/summary.py` from `bench/results/{results}`.
+more skip themselves. Simulator commit `{ours}`, library commit `{theirs}`, {date}; {minutes:.0f} minutes of case time
+in one process. Written by `bench/conformance/summary.py` from `bench/results/{results}`.
 
 ```
 git clone -b 2.29_release https://github.com/aws-neuron/nki-library /tmp/nki-library

@@ -1,4 +1,4 @@
-"""dma_transpose: transposes on the way, of 2-byte elements."""
+"""dma_transpose: transposes on the way."""
 
 from collections.abc import Iterator
 
@@ -35,8 +35,10 @@ def dma_transpose(
 ) -> Iterator[Step]:
     """dst = src with its axes reversed as (1, 0), (2, 1, 0) or (3, 1, 2, 0), bit for bit.
 
-    Operands: dst in SBUF with exactly the permuted shape, src in HBM or SBUF, one 2-byte dtype; src.shape[-1] <= 128.
-    2-D: src.shape[0] is 16. 3-D and 4-D: src.shape[0] is 1, 2, 4, 8 or 16, and times shape[-2] a multiple of 16.
+    Operands: dst in SBUF with exactly the permuted shape, src in HBM or SBUF, one dtype of 2 or 4 bytes.
+    With dge_mode hwdge: 2 bytes, src.shape[-1] <= 128; 2-D: src.shape[0] is 16; 3-D and 4-D: src.shape[0] is 1, 2, 4, 8
+    or 16, and times shape[-2] a multiple of 16. unknown takes the hardware where it can, else prepared descriptors, for
+    which no limit is documented and public kernels keep none.
     With an index per row: src in HBM, src.shape[0] a multiple of 16, of 4 dims one of the middle two is 1; indices
     uint32, [n, k] read column by column, n a multiple of 16 up to 128, and 128 where k > 1; oob_mode skip leaves out
     rows out of bounds.
@@ -51,20 +53,21 @@ def dma_transpose(
     require_enum("dma_transpose", "oob_mode", oob_mode, OobMode)
     require_priority("dma_transpose", core, priority)
     indexed = isinstance(src, DynamicTensor) and src.rows
-    asked = (DgeMode.unknown, DgeMode.swdge if indexed else DgeMode.hwdge)
-    if dge_mode not in asked:
+    asked = ("unknown", "swdge") if indexed else ("unknown", "hwdge", "none")
+    if dge_mode.name not in asked:
         kind = "an indexed" if indexed else "a direct"
         fail(
             "dma-transpose",
-            f"dma_transpose of {kind} source takes dge_mode unknown or {asked[1].name}, got {dge_mode.name}",
+            f"dma_transpose of {kind} source takes dge_mode {' or '.join(asked)}, got {dge_mode.name}",
         )
     if isinstance(dst, DynamicTensor):
         fail("dma-transpose", f"dma_transpose writes to a static view, got {dst!r}")
     order = _transpose_order(dst, src, axes)
+    mode = _mode(src, dge_mode)
     if oob_mode is OobMode.skip and not isinstance(src, DynamicTensor):
         fail("oob-mode", "dma_transpose takes oob_mode skip with a dynamic source, and only then")
-    price = _price(core, dst, src, "sw" if indexed else "hw")
-    trigger = trigger_of("dma_transpose", core, dst, "sw" if indexed else "hw", Engine.unknown)
+    price = _price(core, dst, src, mode)
+    trigger = trigger_of("dma_transpose", core, dst, mode, Engine.unknown)
     if not isinstance(src, DynamicTensor):
 
         def effect() -> None:
@@ -112,32 +115,36 @@ def _transpose_order(dst: NkiTensor, src: NkiTensor, axes: tuple[int, ...] | Non
             "dma-transpose",
             f"dma_transpose permutes 2-D by (1, 0), 3-D by (2, 1, 0), 4-D by (3, 1, 2, 0), got {src!r} and axes {axes}",
         )
-    if src.dtype != dst.dtype or src.itemsize != 2:
-        fail("dma-transpose", f"dma_transpose takes one 2-byte dtype, src is {src.dtype} and dst is {dst.dtype}")
+    if src.dtype != dst.dtype or src.itemsize not in (2, 4):
+        fail(
+            "dma-transpose", f"dma_transpose takes one dtype of 2 or 4 bytes, src is {src.dtype} and dst is {dst.dtype}"
+        )
     if isinstance(src, DynamicTensor) and src.rows:
         _require_indexed(src)
-    else:
-        _require_direct(src)
     want = tuple(src.shape[axis] for axis in order)
     if dst.shape != want:
         fail("dma-transpose", f"dma_transpose of {src!r} gives {list(want)}, dst is {dst!r}")
     return order
 
 
-def _require_direct(src: NkiTensor) -> None:
+def _mode(src: NkiTensor, asked: DgeMode) -> str:
+    """Who makes the descriptors: GpSimdE with an index, the hardware where it can, else the host before the run."""
+    if isinstance(src, DynamicTensor) and src.rows:
+        return "sw"
     first_ok = (
         src.shape[0] == 16
         if src.ndim == 2
         else src.shape[0] in _TRANSPOSE_FIRST and src.shape[0] * src.shape[-2] % 16 == 0
     )
-    if not first_ok or src.shape[-1] > 128:
+    by_hardware = first_ok and src.shape[-1] <= 128 and src.itemsize == 2
+    if asked is DgeMode.hwdge and not by_hardware:
         fail(
             "dma-transpose",
-            "dma_transpose takes [16, n], or [a, ..., b, n] with a in 1, 2, 4, 8, 16 and a*b a multiple of 16, "
-            "n at most 128; "
-            f"got {src!r}",
-            "split the source, or transpose on TensorE",
+            "dma_transpose by hwdge takes 2-byte elements, [16, n], or [a, ..., b, n] with a in 1, 2, 4, 8, 16 and a*b "
+            f"a multiple of 16, n at most 128; got {src!r}",
+            "leave dge_mode out, split the source, or transpose on TensorE",
         )
+    return "hw" if by_hardware and asked is not DgeMode.none else "none"
 
 
 def _require_indexed(src: NkiTensor) -> None:

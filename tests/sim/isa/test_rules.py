@@ -620,13 +620,26 @@ PAIRS = [
     Pair(
         "dma_transpose",
         "dma-transpose",
-        "one 2-byte dtype",
-        broken(dst=lambda b: b.empty((64, 16)), src=lambda b: hbm(b, (16, 64))),
+        "one dtype of 2 or 4 bytes",
+        broken(dst=lambda b: b.empty((64, 16), "uint8"), src=lambda b: hbm(b, (16, 64), "uint8")),
     ),
-    Pair("dma_transpose", "dma-transpose", "takes [16, n]", broken(src=lambda b: hbm(b, (8, 64), "bfloat16"))),
+    Pair(
+        "dma_transpose",
+        "dma-transpose",
+        "by hwdge takes 2-byte elements, [16, n]",
+        broken(dst=lambda b: b.empty((64, 8), "bfloat16"), dge_mode=dge_mode.hwdge),
+        lambda b: {"dst": b.empty((64, 8), "bfloat16"), "src": hbm(b, (8, 64), "bfloat16")},
+    ),
+    Pair(
+        "dma_transpose",
+        "dma-transpose",
+        "by hwdge takes 2-byte elements, [16, n]",
+        broken(dge_mode=dge_mode.hwdge),
+        lambda b: {"dst": b.empty((64, 16)), "src": hbm(b, (16, 64))},
+    ),
     Pair("dma_transpose", "dma-transpose", "permutes 2-D by (1, 0)", broken(axes=(0, 1))),
     Pair("dma_transpose", "dma-transpose", "gives [64, 16]", broken(dst=lambda b: b.empty((64, 17), "bfloat16"))),
-    Pair("dma_transpose", "dma-transpose", "unknown or hwdge, got swdge", broken(dge_mode=dge_mode.swdge)),
+    Pair("dma_transpose", "dma-transpose", "unknown or hwdge or none, got swdge", broken(dge_mode=dge_mode.swdge)),
 ]
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from kernels_neuron.errors import KernelError
 from kernels_neuron.sim.shim.objects import NKIObject
 
 
@@ -27,8 +28,19 @@ def test_the_dataclass_decorator_is_optional():
 
     assert Tile(2).area() == 8
     assert Tile(rows=2, columns=5).area() == 10
-    with pytest.raises(TypeError, match="rows"):
-        Tile()
+
+
+def test_a_field_left_out_is_an_error_once_it_is_read():
+    @dataclass
+    class Sizes(NKIObject):
+        rows: int
+        columns: int = 4
+
+    sizes = Sizes(columns=2)
+    assert sizes.columns == 2
+    for use in (lambda: sizes.rows + 1, lambda: sizes.rows < 3, lambda: bool(sizes.rows), lambda: sizes.rows == 4):
+        with pytest.raises(KernelError, match=r"Sizes\.rows has no value"):
+            use()
 
 
 def test_a_constructor_of_its_own_is_kept():
