@@ -247,7 +247,8 @@ def _call(
         raise Denied(400, "the query string cannot be decoded") from None
     path = (request.scope.get("raw_path") or b"").decode("latin-1")
     endpoint, head = f"{request.scope['scheme']}://{host}", request.method == "HEAD"
-    return Call(store, policy, endpoint, path, query, params, caller, body, size, head)
+    ranged = "range" in request.headers
+    return Call(store, policy, endpoint, path, query, params, caller, body, size, head, ranged)
 
 
 def _decoded(segment: str) -> str:

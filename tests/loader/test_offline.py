@@ -162,7 +162,9 @@ out["version"] = said(get_kernel, {NAME!r}, lock={str(lock)!r}, version=2)
         assert "locks version 1" in out["version"]
 
 
-def test_other_bytes_under_a_locked_commit_and_a_commit_that_is_gone_are_refused(tmp_path):
+def test_other_bytes_under_a_locked_commit_and_a_commit_that_is_gone_are_refused(tmp_path, monkeypatch):
+    # ours would notice that its contents were swapped; this one is somebody else's
+    monkeypatch.setattr("kernels_neuron.hub.handlers.files._WHOLE_BYTES", -1)
     with run_server(tmp_path / "registry") as server:
         commit = publish(server, build(tmp_path / "k", 1))
         lock = write_lock(tmp_path / "project", commit)

@@ -71,6 +71,7 @@ class Call:
     body: IO[bytes] = field(repr=False)
     size: int = 0  # of the body
     head: bool = False  # a HEAD, which is answered like a GET
+    ranged: bool = False  # a part of the content is asked for
 
     @property
     def repo_id(self) -> str:

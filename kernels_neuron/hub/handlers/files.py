@@ -1,5 +1,6 @@
 """Reading: trees, history, and the bytes of a file."""
 
+import hashlib
 import os
 import re
 from typing import Any
@@ -9,6 +10,9 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from ..storage.faults import Damaged, EntryMissing
 from ..storage.records import Entry, list_tree
 from .call import Call, page
+
+# up to here a content is read and hashed before it is sent, which is faster too than handing out an open file
+_WHOLE_BYTES = 2**18
 
 # every client reads a variant's metadata.json before its other files, and once per cache
 _VARIANT = re.compile(r"build/([^/]+)/metadata\.json")
@@ -54,16 +58,28 @@ def resolve(call: Call) -> Response:
     except FileNotFoundError:
         stat = None
     if stat is None or stat.st_size != blob.size:
-        raise Damaged(
-            f"{path} of {call.repo_id} is damaged on the registry's disk",
-            hint="run kernels-neuron registry verify, then publish the kernel again",
-        )
+        raise _damaged(call.repo_id, path)
     variant = _VARIANT.fullmatch(path)
     if variant and not call.head:
         call.store.downloads.add(call.repo_id, variant[1])
     headers = {"ETag": f'"{blob.oid}"', "X-Repo-Commit": commit.id, "X-Content-Type-Options": "nosniff"}
     name = path.rpartition("/")[2]
-    return FileResponse(place, headers=headers, media_type="application/octet-stream", filename=name, stat_result=stat)
+    answer = FileResponse(
+        place, headers=headers, media_type="application/octet-stream", filename=name, stat_result=stat
+    )
+    if call.head or call.ranged or blob.size > _WHOLE_BYTES:
+        return answer
+    data = place.read_bytes()
+    if hashlib.sha256(data).hexdigest() != blob.sha256:
+        raise _damaged(call.repo_id, path)
+    return Response(data, headers=dict(answer.headers))
+
+
+def _damaged(repo_id: str, path: str) -> Damaged:
+    return Damaged(
+        f"{path} of {repo_id} is damaged on the registry's disk",
+        hint="run kernels-neuron registry verify, then publish the kernel again",
+    )
 
 
 def _row(entry: Entry) -> dict[str, Any]:
