@@ -87,7 +87,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shard", default="1/1", metavar="I/N")
     parser.add_argument("--again", metavar="CLASS", help="run failed cases again: an error class, or all")
-    parser.add_argument("--limit", type=float, default=120.0, metavar="SECONDS", help="a case that takes longer fails")
+    parser.add_argument(
+        "--limit", type=float, default=120.0, metavar="SECONDS", help="processor time; a case that takes more fails"
+    )
     parser.add_argument("--list", action="store_true", help="print the cases and run none")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -104,7 +106,7 @@ def _run(suite: Suite, todo: list[str], options: argparse.Namespace) -> None:
             results.write(outcome.row() + "\n")
         verdict = "ok" if outcome.ok else f"{outcome.error}: {outcome.message[:100]!r}"
         name = f"{outcome.kernel}::{case.rsplit('::', 1)[-1]}"
-        sys.stderr.write(f"{number}/{len(todo)} {outcome.wall_s:6.1f}s {name[:90]:90} {verdict}\n")
+        sys.stderr.write(f"{number}/{len(todo)} {outcome.cpu_s:6.1f}s {name[:90]:90} {verdict}\n")
     sys.stderr.write(f"{time.monotonic() - begin:.0f} s\n")
 
 

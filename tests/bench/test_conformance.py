@@ -92,7 +92,12 @@ def test_a_case_runs_in_a_process_of_its_own():
 
 
 def test_a_case_that_hangs_is_stopped_and_one_that_dies_is_told_apart():
-    assert outcome.in_own_process("x", "x", lambda _: time.sleep(60), 0.2).error == "timeout"
+    def spin(_):
+        while True:
+            pass
+
+    assert outcome.in_own_process("x", "x", spin, 1).error == "timeout"
+    assert outcome.in_own_process("x", "x", lambda _: time.sleep(60), 0.05).error == "timeout"
     assert outcome.in_own_process("x", "x", lambda _: os._exit(3), 30).error == "crashed"
 
 
