@@ -23,7 +23,7 @@ from .random import Xorwow
 from .tensor import NkiTensor, row_major
 from .trace import Price, Record, Tile, Trace
 from .turns import ALONE, Seat
-from .unwritten import UnknownSums, forget_readout, is_unwritten, run_over_unwritten
+from .unwritten import UnknownSums, forget_readout, is_unwritten, only_fetches, run_over_unwritten
 
 MAX_TENSOR_DIMS = 5
 
@@ -185,8 +185,13 @@ class NeuronCore:
         instruction = self.trace.instructions
         self.trace.instructions += 1
         unknown: UnknownSums | None = None
+        fetched: list[NkiTensor] = []  # unwritten operands of steps that only fetch, such as loads of weights
         for step in steps:
             unwritten = [tensor for tensor in step.reads if not tensor.storage.written.whole and is_unwritten(tensor)]
+            if unwritten and only_fetches(self, step):
+                fetched, unwritten = unwritten, []
+            elif fetched:
+                fetched, unwritten = [], [*unwritten, *fetched]
             if unwritten and not step.hands_on:
                 unknown = run_over_unwritten(self, name, step, unwritten)
             elif execute and step.effect is not None:

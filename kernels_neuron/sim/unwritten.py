@@ -51,6 +51,11 @@ def written_elements(tensor: NkiTensor) -> np.ndarray | None:
     return np.ndarray(tensor.shape, bool, table.data, tensor.offset * tensor.itemsize, strides).copy()
 
 
+def only_fetches(core: NeuronCore, step: Step) -> bool:
+    """Whether a later step of the same instruction computes with what this one reads."""
+    return not step.writes and step.effect is None and core.switches["unwritten_read"] == "track"
+
+
 def require_written(core: NeuronCore, name: str, tensor: NkiTensor) -> None:
     """Refuse to read bytes that nothing has written, where their values decide what happens next."""
     if is_unwritten(tensor):

@@ -119,3 +119,22 @@ def test_nc_transpose_price(machine):
     block = bench.tile(np.ones((32, 32)))
     (record,) = bench.issue("nc_transpose", bench.empty((32, 32)), block, engine=Engine.vector)
     assert record.price.issue_ns == pytest.approx(max(64, 32 + 70 * 0.96) / 0.96)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_nc_matmul_of_unwritten_weights_leaves_their_rows_unwritten(machine, dtype):
+    bench = machine(switches={"unwritten_read": "track"})
+    weights, data, out = (
+        bench.empty((4, 3), dtype),
+        bench.tile(np.ones((4, 5)), dtype),
+        bench.empty((3, 5), buffer="psum"),
+    )
+    bench.issue("tensor_copy", weights[:, 0:1], data[:, 0:1])
+    bench.issue("nc_matmul", out, weights, data)
+    assert out.storage.written.contains(out[0:1].region())
+    assert not out.storage.written.touches(out[1:3].region())
+    strict = machine(switches={"unwritten_read": "refuse"})
+    tile = strict.tile(np.ones((4, 5)), dtype)
+    strict.refuses(
+        "unwritten-read", "nc_matmul", strict.empty((3, 5), buffer="psum"), strict.empty((4, 3), dtype), tile
+    )
