@@ -35,11 +35,12 @@ class Block:
         tiles = [(tile[:, keys.first : keys.last], row - start) for tile, row in loaded]
         self.spans = [(row, row + tile.shape[0]) for tile, row in tiles]
         self.queries = self.spans[-1][1]
-        self.turned = turned(tiles, self.heads, self.queries, plan, nisa.engine.scalar)
+        frame = None if keys.frames is None else keys.frames.query[:, self.part.first + start :][:, : self.queries]
+        self.turned = turned(tiles, self.heads, self.queries, plan, nisa.engine.scalar, frame)
         if plan.shift_row is None:
             self.shifts = nl.ndarray((1, self.heads, self.queries), dtype=plan.dtype, buffer=nl.sbuf)
         else:
-            self.shifts = self.turned[-1][0][plan.shift_row :]
+            self.shifts = self.turned[-1][0][plan.shift_row : plan.shift_row + 1]
 
     # ---- the first pass: row maxima
 

@@ -12,6 +12,7 @@ import nki.language as nl
 
 from .block import Block
 from .plan import Plan
+from .stacks import Frames, stacked
 from .tiles import Keys, Mask, Part, Stock
 
 # turns of the pipeline by which a block lags behind its load when it is turned, scored, shifted and weighed: each stage
@@ -31,14 +32,15 @@ def vit_attn(q, k, v, key_mask=None, scale=1.0, q_layout="bhsd", k_layout="bhsd"
 
     A row without keys gives 0. Row maxima are taken of scores in the dtype of q, of tfloat32 ones for float32: they
     only keep exp in range. Weights are rounded to the dtype of q and summed as rounded.
+    Short sequences without a mask share tiles, see stacks.py: a NaN or infinity in k or v then reaches the other pairs
+    of batch entry and head in its tile, which a reference keeps apart.
     Source: Vaswani et al. 2017, eq. 1; the rest as in Dao et al. 2022, without its rescaling.
     """
     out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
-    query, target = heads_first(q, q_layout), heads_first(out, q_layout)
-    key, value = heads_first(k, k_layout), heads_first(v, v_layout)
-    plan = Plan(query.shape, key.shape[2], q.dtype, scale, key_mask is not None)
-
-    blocks = make_blocks(query, target, key, value, key_mask, plan)
+    blocks = []
+    for views, pairs in stacked((q, out, k, v), (q_layout, q_layout, k_layout, v_layout), key_mask, scale):
+        plan = Plan(views[0].shape, views[2].shape[2], q.dtype, scale, key_mask is not None, pairs)
+        blocks += make_blocks(*views, key_mask, plan)
     for turn in range(len(blocks) + STAGES[-1]):
         loading, turning, scoring, shifting, weighing = (stage(blocks, turn - lag) for lag in STAGES)
         if loading:
@@ -56,20 +58,16 @@ def vit_attn(q, k, v, key_mask=None, scale=1.0, q_layout="bhsd", k_layout="bhsd"
     return out
 
 
-def heads_first(tensor, layout):
-    """[B, H, S, D] view of a tensor in either layout."""
-    return tensor.permute((0, 2, 1, 3)) if layout == "bshd" else tensor
-
-
 def make_blocks(query, target, key, value, key_mask, plan):
     """The blocks of this program in order; None lets the pipeline run dry where two sets of keys do not fit in SBUF."""
     blocks = []
+    frames = Frames(plan) if plan.pairs > 1 else None
     for batch, heads, segments in plan.parts():
         if blocks and plan.alone:
             blocks += [None] * STAGES[-1]
         mask = None if key_mask is None else Mask(key_mask[batch], plan)
         stock = Stock(key, value, batch, heads, mask, plan)
-        groups = [Keys(stock, group, plan) for group in plan.groups(heads)]
+        groups = [Keys(stock, group, plan, frames) for group in plan.groups(heads)]
         for rows, queries in segments:
             part = Part(query, target, batch, heads, rows, stock, plan)
             places = [(keys, tiles) for keys in groups for tiles in queries]

@@ -34,7 +34,8 @@ def vit_attn(
     key_mask  [B, T]        bool, True = attend, or None
     returns   [B, H, S, D]  dtype of q, in the memory order of q
 
-    A row without keys gives 0.
+    A row without keys gives 0. On neuron, a NaN or infinity in k or v of a short sequence may reach other heads and
+    batch entries: without a mask, those that fit in 128 rows together are computed together.
     """
     _check(q, k, v, key_mask)
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)

@@ -23,9 +23,9 @@ class Plan:
     A group is the heads one block computes; a part is the heads and queries that are loaded and stored together.
     """
 
-    def __init__(self, q_shape, keys, dtype, scale, masked):
+    def __init__(self, q_shape, keys, dtype, scale, masked, pairs=1):
         self.batches, self.heads, self.queries, self.width = q_shape
-        self.keys = keys
+        self.keys, self.pairs = keys, pairs
         self.dtype, self.itemsize = dtype, itemsize(dtype)
         self.scale = scale
         self.masked = masked

@@ -62,11 +62,14 @@ def turn_heads(tiles, chunk, targets, engine):
         pieces = pieces[len(fitting) :]
 
 
-def turned(tiles, heads, total, plan, engine):
+def turned(tiles, heads, total, plan, engine, frame=None):
     """Per chunk, (tile for exact scores, tile for their maxima), each [D of the chunk, heads, total].
 
     The exact tile of the last chunk may have a row of shifts; it is not filled here, what lies between it and D is 0.
+    With a frame, both tiles have its rows, filled, below D.
     """
+    if frame is not None:
+        return [turned_in_frame(tiles, heads, plan, engine, frame)]
     pairs = []
     for chunk in plan.chunks:
         rows = chunk[1] - chunk[0]
@@ -80,6 +83,18 @@ def turned(tiles, heads, total, plan, engine):
         turn_heads(tiles, chunk, targets, engine)
         pairs.append((exact, targets[-1][:rows]))
     return pairs
+
+
+def turned_in_frame(tiles, heads, plan, engine, frame):
+    """What turned returns of one chunk, of stacked pairs."""
+    shape = (frame.shape[0], heads, frame.shape[1])
+    dtypes = (plan.dtype, nl.tfloat32) if plan.itemsize == 4 else (plan.dtype,)
+    targets = [nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf) for dtype in dtypes]
+    for target in targets:
+        around = frame.expand_dim(1).broadcast(1, heads)
+        nisa.tensor_copy(dst=target, src=around, engine=nisa.engine.gpsimd)
+    turn_heads(tiles, plan.chunks[0], targets, engine)
+    return targets[0], targets[-1]
 
 
 class Mask:
@@ -148,8 +163,8 @@ class Stock:
 class Keys:
     """k turned and v of a group of heads."""
 
-    def __init__(self, stock, heads, plan):
-        self.stock, self.plan = stock, plan
+    def __init__(self, stock, heads, plan, frames=None):
+        self.stock, self.plan, self.frames = stock, plan, frames
         self.first, self.last = heads
         self.count = self.last - self.first
         self.turned = None
@@ -162,7 +177,10 @@ class Keys:
         plan, gpsimd = self.plan, nisa.engine.gpsimd
         tiles = [(tile[:, self.first : self.last], row) for tile, row in self.stock.keys]
         self.values = [tile[:, self.first : self.last] for tile, _ in self.stock.values]
-        self.turned = turned(tiles, self.count, plan.keys, plan, nisa.engine.vector)
+        frame = None if self.frames is None else self.frames.key
+        self.turned = turned(tiles, self.count, plan.keys, plan, nisa.engine.vector, frame)
+        if frame is not None:
+            return
         if plan.shift_row is None:
             self.partner = nl.ndarray((1, plan.pmax), dtype=plan.dtype, buffer=nl.sbuf)
             nisa.memset(dst=self.partner, value=plan.shift_scale, engine=gpsimd)
@@ -176,6 +194,7 @@ class Part:
     def __init__(self, q, out, batch, heads, rows, stock, plan):
         self.source, self.target = (t[batch, heads[0] : heads[1], rows[0] : rows[1]] for t in (q, out))
         self.shape = (rows[1] - rows[0], plan.width, heads[1] - heads[0], plan.dtype)
+        self.first = rows[0]
         self.stock, self.plan = stock, plan
 
     def load(self):

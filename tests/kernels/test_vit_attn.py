@@ -91,9 +91,11 @@ def laid_out(tensor, layout):
 @pytest.mark.parametrize("which", [0, 1, 2], ids="qkv".__getitem__)
 def test_strides_do_not_change_the_result(module, layout, which):
     tensors = inputs()
-    ref = module.vit_attn(*tensors)
-    tensors[which] = laid_out(tensors[which], layout)
-    assert torch.equal(module.vit_attn(*tensors), ref)
+    # which pairs share a tile depends on the strides, and with it the order in which sums are taken
+    with using(settings=FLOAT64_SUMS):
+        ref = module.vit_attn(*tensors)
+        tensors[which] = laid_out(tensors[which], layout)
+        assert torch.equal(module.vit_attn(*tensors), ref)
 
 
 def test_heads_beside_positions_are_neither_copied_nor_reordered(module):
@@ -118,6 +120,81 @@ def test_any_scale_keeps_exp_in_range(module, dtype, scale):
         torch.testing.assert_close(out.double(), expected(q, k, v, scale, mask), rtol=0, atol=1e-3)
     else:
         assert_close(out, expected(q, k, v, scale, mask))
+
+
+# ---- short sequences, several pairs of batch entry and head to a tile
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    ("layout", "shape"),
+    [
+        ("bshd", (9, 2, 17, 17, 16)),
+        ("bhsd", (8, 1, 17, 16, 32)),
+        ("bhsd", (5, 1, 5, 40, 64)),
+        ("bshd", (4, 2, 60, 7, 80)),
+        ("bshd", (33, 1, 1, 1, 96)),
+        ("bhsd", (3, 5, 64, 64, 31)),
+    ],
+    ids=str,
+)
+def test_short_sequences_are_served(module, dtype, layout, shape):
+    q, k, v = (laid_out(tensor, layout) for tensor in inputs(*shape, dtype))
+    assert_close(module.vit_attn(q, k, v), expected(q, k, v))
+
+
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_short_sequences_share_tiles(module, layout):
+    tensors = [laid_out(tensor, layout) for tensor in inputs(14, 2, 17, 17, 16, torch.bfloat16)]
+    with using() as runs:
+        module.vit_attn(*tensors)
+    # less than the three products that each pair would take on its own
+    assert runs[0].instructions < 28 * 3
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("cores", ["1", "2"])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_a_pair_alone_equals_the_pair_in_a_tile(module, monkeypatch, dtype, cores, layout):
+    q, k, v = (laid_out(tensor, layout) for tensor in inputs(6, 2, 20, 30, 32, dtype))
+    monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", cores)
+    with using(settings=FLOAT64_SUMS):
+        together = module.vit_attn(q, k, v)
+        for b, h in [(0, 0), (2, 1), (5, 1)]:
+            one = (slice(b, b + 1), slice(h, h + 1))
+            assert torch.equal(module.vit_attn(q[one], k[one], v[one])[0, 0], together[b, h])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("scale", [0.25, -0.5, 1e-4, 0.0])
+def test_large_scores_between_pairs_change_nothing(module, dtype, scale):
+    q, k, v = inputs(6, 1, 17, 17, 16, dtype)
+    # the scores between a pair and the next are some thousands times those within it
+    q[::2] *= 1e-3
+    k[1::2] *= 1e-3
+    q[1::2] *= 1e3
+    k[::2] *= 1e3
+    v[::2] *= 0.5
+    with using(settings=FLOAT64_SUMS):
+        together = module.vit_attn(q, k, v, scale)
+        alone = torch.cat([module.vit_attn(*(tensor[b : b + 1] for tensor in (q, k, v)), scale) for b in range(6)])
+    assert torch.equal(together, alone)
+    assert_close(together, expected(q, k, v, scale))
+
+
+@pytest.mark.parametrize("which", [1, 2], ids="qkv".__getitem__)
+@pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=str)
+def test_what_is_not_finite_stays_in_its_tile(module, number, which):
+    tensors = inputs(14, 1, 17, 17)
+    tensors[0][1, 0, 4, 2] = number
+    tensors[which][8, 0, 3, 5] = number
+    out = module.vit_attn(*tensors)[:, 0]
+    # in q it concerns one row; in k or v every pair of its tile, which PyTorch would keep apart
+    spoilt = torch.zeros(14, 17, dtype=torch.bool)
+    spoilt[1, 4] = spoilt[7:] = True
+    assert_close(out[~spoilt], expected(*tensors)[:, 0][~spoilt])
+    if number != number:
+        assert bool(out[spoilt].isnan().any(-1).all())
 
 
 def test_masked_keys_do_not_lift_the_maximum(module):
