@@ -39,8 +39,9 @@ def test_a_field_left_out_is_an_error_once_it_is_read():
     sizes = Sizes(columns=2)
     assert sizes.columns == 2
     for use in (lambda: sizes.rows + 1, lambda: sizes.rows < 3, lambda: bool(sizes.rows), lambda: sizes.rows == 4):
-        with pytest.raises(KernelError, match=r"Sizes\.rows has no value"):
+        with pytest.raises(KernelError, match=r"Sizes\.rows has no value") as caught:
             use()
+        assert caught.value.rule == "field-left-out"
 
 
 def test_a_constructor_of_its_own_is_kept():
