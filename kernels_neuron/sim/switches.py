@@ -82,6 +82,11 @@ SWITCHES: dict[str, Switch] = {
     "rms_norm_epsilon": Switch(
         "inside", ("inside", "outside"), "whether nl.rms_norm adds epsilon inside the root is not documented"
     ),
+    "raw_dge_mode": Switch(
+        "accept",
+        ("accept", "refuse"),
+        "the migration guide says that integers are refused in place of enumerations, and public kernels pass 3",
+    ),
     "barrier_orders": Switch(
         "data",
         ("data", "everything"),

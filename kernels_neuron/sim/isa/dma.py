@@ -45,7 +45,7 @@ def dma_copy(
     """
     require_movable("dma_copy", dst=dst, src=src)
     require_enum("dma_copy", "oob_mode", oob_mode, OobMode)
-    require_enum("dma_copy", "dge_mode", dge_mode, DgeMode)
+    dge_mode = as_dge_mode("dma_copy", core, dge_mode)
     require_enum("dma_copy", "engine", engine, Engine)
     if dst.size != src.size:
         fail("dma-size", f"dma_copy takes equal element counts, dst is {dst!r} and src is {src!r}")
@@ -80,6 +80,15 @@ def require_movable(name: str, **operands: NkiTensor) -> None:
                     "dynamic-offset",
                     f"{name} takes one index per row, [{tensor.shape[0]}, 1], for {operand}, got {tensor.source!r}",
                 )
+
+
+def as_dge_mode(name: str, core: NeuronCore, asked: Any) -> DgeMode:
+    """The member asked for; the number behind one is taken where switch raw_dge_mode says so."""
+    numbers = {mode.value: mode for mode in DgeMode}
+    if type(asked) is int and asked in numbers and core.switches["raw_dge_mode"] == "accept":
+        return numbers[asked]
+    require_enum(name, "dge_mode", asked, DgeMode)
+    return asked
 
 
 def require_priority(name: str, core: NeuronCore, priority: int | None) -> None:

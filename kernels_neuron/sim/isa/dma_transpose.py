@@ -11,7 +11,7 @@ from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.trace import Price, Transfer
 
 from . import prices
-from .dma import require_priority, transfer_of, trigger_of
+from .dma import as_dge_mode, require_priority, transfer_of, trigger_of
 from .enums import dge_mode as DgeMode
 from .enums import engine as Engine
 from .enums import oob_mode as OobMode
@@ -49,7 +49,7 @@ def dma_transpose(
     require_generation("dma_transpose", core, 3)
     require_buffer("dma_transpose", "dst", dst, SBUF)
     require_buffer("dma_transpose", "src", src, (*HBM, *SBUF), "copy a PSUM tile to SBUF with tensor_copy first")
-    require_enum("dma_transpose", "dge_mode", dge_mode, DgeMode)
+    dge_mode = as_dge_mode("dma_transpose", core, dge_mode)
     require_enum("dma_transpose", "oob_mode", oob_mode, OobMode)
     require_priority("dma_transpose", core, priority)
     indexed = isinstance(src, DynamicTensor) and src.rows

@@ -125,3 +125,13 @@ def test_dma_compute_refuses_what_the_engines_do_not_add(machine):
         gathered = data.vector_select(0, bench.tile(np.zeros((4, 1), np.int32)))
     bench.refuses("dma-modify", "dma_compute", tile, [gathered, data], OPS["add"])
     bench.refuses("dma-modify", "dma_compute", tile, [gathered, tile], OPS["add"], unique_indices=False)
+
+
+def test_the_number_of_a_dge_mode_is_taken_where_the_switch_says_so(machine):
+    bench = machine()
+    data, out = bench.tile(np.ones((4, 8)), buffer="shared_hbm"), bench.empty((4, 8))
+    (record,) = bench.issue("dma_copy", out, data, dge_mode=3)
+    assert record.price.transfer.dge == "none"
+    bench.refuses("enum-type", "dma_copy", out, data, dge_mode=7)
+    strict = machine(switches={"raw_dge_mode": "refuse"})
+    strict.refuses("enum-type", "dma_copy", out, data, dge_mode=3)
