@@ -21,24 +21,26 @@ STAGES = (0, 2, 3, 4, 5)
 
 
 @nki.jit
-def vit_attn(q, k, v, key_mask=None, scale=1.0, q_layout="bhsd", k_layout="bhsd", v_layout="bhsd"):
+def vit_attn(q, k, v, key_mask=None, scale=1.0, q_layout="bhsd", k_layout="bhsd", v_layout="bhsd", share_tiles=False):
     """out[b, h, s] = softmax over t of (scale * q[b, h, s] . k[b, h, t]) @ v[b, h], over keys whose mask is not 0.
 
     q         [B, H, S, D]  float32, bfloat16 or float16, HBM; or [B, S, H, D] with q_layout "bshd"
     k, v      [B, H, T, D]  dtype of q; or [B, T, H, D] with k_layout, v_layout "bshd"; D up to 256
     key_mask  [B, T]        uint8, HBM, 0 for keys that do not count, or None
     scale     float
+    share_tiles             stack short sequences without a mask in one tile, see stacks.py: a NaN or infinity in k or v
+                            then reaches the other pairs of batch entry and head in its tile
     returns   as q
 
     A row without keys gives 0. Row maxima are taken of scores in the dtype of q, of tfloat32 ones for float32: they
     only keep exp in range. Weights are rounded to the dtype of q and summed as rounded.
-    Short sequences without a mask share tiles, see stacks.py: a NaN or infinity in k or v then reaches the other pairs
-    of batch entry and head in its tile, which a reference keeps apart.
     Source: Vaswani et al. 2017, eq. 1; the rest as in Dao et al. 2022, without its rescaling.
     """
     out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     blocks = []
-    for views, pairs in stacked((q, out, k, v), (q_layout, q_layout, k_layout, v_layout), key_mask, scale):
+    layouts = (q_layout, q_layout, k_layout, v_layout)
+    may_stack = share_tiles and key_mask is None
+    for views, pairs in stacked((q, out, k, v), layouts, scale, may_stack):
         plan = Plan(views[0].shape, views[2].shape[2], q.dtype, scale, key_mask is not None, pairs)
         blocks += make_blocks(*views, key_mask, plan)
     for turn in range(len(blocks) + STAGES[-1]):

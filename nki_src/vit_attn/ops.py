@@ -25,6 +25,7 @@ def vit_attn(
     v: torch.Tensor,
     scale: Optional[float] = None,
     key_mask: Optional[torch.Tensor] = None,
+    share_tiles: bool = False,
 ) -> torch.Tensor:
     """out = softmax(scale * q @ k.T over the keys whose mask is True) @ v, head by head.
 
@@ -32,10 +33,11 @@ def vit_attn(
     k, v      [B, H, T, D]  dtype of q; likewise
     scale     float         None: 1 / sqrt(D)
     key_mask  [B, T]        bool, True = attend, or None
+    share_tiles             compute several short sequences in one tile, several times faster: for finite inputs only,
+                            a NaN or infinity in k or v then reaches other heads and batch entries
     returns   [B, H, S, D]  dtype of q, in the memory order of q
 
-    A row without keys gives 0. On neuron, a NaN or infinity in k or v of a short sequence may reach other heads and
-    batch entries: without a mask, those that fit in 128 rows together are computed together.
+    A row without keys gives 0.
     """
     _check(q, k, v, key_mask)
     scale = q.shape[-1] ** -0.5 if scale is None else float(scale)
@@ -47,7 +49,7 @@ def vit_attn(
         return reference.vit_attn(q, k, v, scale, key_mask)
     (q, q_layout), (k, k_layout), (v, v_layout) = (_dense(tensor) for tensor in (q, k, v))
     mask = None if key_mask is None else key_mask.contiguous().view(torch.uint8)
-    out = _op(q, k, v, mask, scale, q_layout, k_layout, v_layout)
+    out = _op(q, k, v, mask, scale, q_layout, k_layout, v_layout, bool(share_tiles))
     return out.transpose(1, 2) if q_layout == "bshd" else out
 
 
@@ -152,13 +154,14 @@ def _impl(
     q_layout: str,
     k_layout: str,
     v_layout: str,
+    share_tiles: bool,
 ) -> torch.Tensor:
     from .kernel import vit_attn as kernel
 
-    return launch(kernel, q, k, v, key_mask, scale, q_layout, k_layout, v_layout)
+    return launch(kernel, q, k, v, key_mask, scale, q_layout, k_layout, v_layout, share_tiles)
 
 
-def _fake(q, k, v, key_mask, scale, q_layout, k_layout, v_layout):
+def _fake(q, k, v, key_mask, scale, q_layout, k_layout, v_layout, share_tiles):
     return torch.empty(q.shape, dtype=q.dtype, device=q.device)
 
 

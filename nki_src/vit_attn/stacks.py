@@ -10,7 +10,7 @@ ACROSS_FLOAT16 = (32768.0, 61440.0)
 LEAST_SCALE = 2.0**-12
 
 
-def stacked(tensors, layouts, key_mask, scale):
+def stacked(tensors, layouts, scale, may_stack):
     """[((q, out, k, v), pairs in a tile), ...]: views [batches, heads, rows, D] of what is computed alike.
 
     Where a tile takes several pairs, its rows are rows of one memory stride: of consecutive pairs in layout "bhsd", of
@@ -18,7 +18,7 @@ def stacked(tensors, layouts, key_mask, scale):
     """
     lengths = [tensor.shape[1 if layout == "bshd" else 2] for tensor, layout in zip(tensors, layouts)]
     width = tensors[0].shape[3]
-    is_plain = key_mask is None and abs(scale) >= LEAST_SCALE and len(set(layouts)) == 1
+    is_plain = may_stack and abs(scale) >= LEAST_SCALE and len(set(layouts)) == 1
     most = pairs_of_a_tile(max(lengths), width) if is_plain else 1
     flat = [flat_rows(tensor, layouts[0]) for tensor in tensors] if most > 1 else []
     pairs = flat[0].shape[1] // lengths[0] if flat else 1

@@ -141,13 +141,14 @@ def test_any_scale_keeps_exp_in_range(module, dtype, scale):
 def test_short_sequences_are_served(module, dtype, layout, shape):
     q, k, v = (laid_out(tensor, layout) for tensor in inputs(*shape, dtype))
     assert_close(module.vit_attn(q, k, v), expected(q, k, v))
+    assert_close(module.vit_attn(q, k, v, share_tiles=True), expected(q, k, v))
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 def test_short_sequences_share_tiles(module, layout):
     tensors = [laid_out(tensor, layout) for tensor in inputs(14, 2, 17, 17, 16, torch.bfloat16)]
     with using() as runs:
-        module.vit_attn(*tensors)
+        module.vit_attn(*tensors, share_tiles=True)
     # less than the three products that each pair would take on its own
     assert runs[0].instructions < 28 * 3
 
@@ -159,7 +160,7 @@ def test_a_pair_alone_equals_the_pair_in_a_tile(module, monkeypatch, dtype, core
     q, k, v = (laid_out(tensor, layout) for tensor in inputs(6, 2, 20, 30, 32, dtype))
     monkeypatch.setenv("NEURON_LOGICAL_NC_CONFIG", cores)
     with using(settings=FLOAT64_SUMS):
-        together = module.vit_attn(q, k, v)
+        together = module.vit_attn(q, k, v, share_tiles=True)
         for b, h in [(0, 0), (2, 1), (5, 1)]:
             one = (slice(b, b + 1), slice(h, h + 1))
             assert torch.equal(module.vit_attn(q[one], k[one], v[one])[0, 0], together[b, h])
@@ -176,19 +177,31 @@ def test_large_scores_between_pairs_change_nothing(module, dtype, scale):
     k[::2] *= 1e3
     v[::2] *= 0.5
     with using(settings=FLOAT64_SUMS):
-        together = module.vit_attn(q, k, v, scale)
+        together = module.vit_attn(q, k, v, scale, share_tiles=True)
         alone = torch.cat([module.vit_attn(*(tensor[b : b + 1] for tensor in (q, k, v)), scale) for b in range(6)])
     assert torch.equal(together, alone)
     assert_close(together, expected(q, k, v, scale))
 
 
+@pytest.mark.parametrize("which", [0, 1, 2], ids="qkv".__getitem__)
+@pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=str)
+def test_what_is_not_finite_stays_in_its_batch_entry_and_head(module, number, which):
+    tensors = inputs(14, 2, 17, 17)
+    tensors[which][8, 1, 3, 5] = number
+    out = module.vit_attn(*tensors)
+    others = torch.ones(14, 2, dtype=torch.bool)
+    others[8, 1] = False
+    assert_close(out[others], expected(*tensors)[others])
+    assert not bool(out[8, 1].isfinite().all())
+
+
 @pytest.mark.parametrize("which", [1, 2], ids="qkv".__getitem__)
 @pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=str)
-def test_what_is_not_finite_stays_in_its_tile(module, number, which):
+def test_in_shared_tiles_what_is_not_finite_stays_in_its_tile(module, number, which):
     tensors = inputs(14, 1, 17, 17)
     tensors[0][1, 0, 4, 2] = number
     tensors[which][8, 0, 3, 5] = number
-    out = module.vit_attn(*tensors)[:, 0]
+    out = module.vit_attn(*tensors, share_tiles=True)[:, 0]
     # in q it concerns one row; in k or v every pair of its tile, which PyTorch would keep apart
     spoilt = torch.zeros(14, 17, dtype=torch.bool)
     spoilt[1, 4] = spoilt[7:] = True
@@ -311,9 +324,10 @@ def test_has_backward_says_what_the_variant_can(load, variant):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_opcheck(module, dtype):
+@pytest.mark.parametrize("share", [False, True])
+def test_opcheck(module, dtype, share):
     op = importlib.import_module(f"{module.__name__}.vit_attn.ops")._op
     tensors = inputs(1, 2, 5, 6, 16, dtype)
     mask = torch.tensor([[1, 1, 0, 1, 0, 1]], dtype=torch.uint8)
-    torch.library.opcheck(op, (*tensors, mask, 0.25, "bhsd", "bhsd", "bhsd"))
-    torch.library.opcheck(op, (*tensors, None, 0.25, "bhsd", "bhsd", "bhsd"))
+    torch.library.opcheck(op, (*tensors, mask, 0.25, "bhsd", "bhsd", "bhsd", share))
+    torch.library.opcheck(op, (*tensors, None, 0.25, "bhsd", "bhsd", "bhsd", share))
