@@ -25,7 +25,7 @@ EMULATED, HOST = "neuron", "cpu"
 def operators(device: str) -> dict[str, Callable[[], object]]:
     """Name -> one call of it on `device`."""
     x, y = torch.randn(8, 8, device=device), torch.randn(8, 8, device=device)
-    q = torch.randn(1, 2, 4, 8, device=device)
+    q, k = torch.randn(2, 4, 8, device=device), torch.randn(2, 8, 4, device=device)
     index, mask = torch.tensor([1, 2], device=device), torch.ones(8, 8, dtype=torch.bool, device=device)
     weight = torch.randn(8, device=device)
     many = [torch.randn(8, device=device) for _ in range(8)]
@@ -48,7 +48,7 @@ def operators(device: str) -> dict[str, Callable[[], object]]:
         "zeros": lambda: torch.zeros(8, 8, device=device),
         "clone": lambda: x.clone(),
         "copy from host": lambda: host.to(device, copy=True),
-        "bmm": lambda: torch.bmm(q[0], q[0].transpose(1, 2)),  # with three views
+        "bmm": lambda: torch.bmm(q, k),
         "_foreach_add_ of 8": lambda: torch._foreach_add_(many, 1.0),
     }
 
