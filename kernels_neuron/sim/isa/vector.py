@@ -345,8 +345,8 @@ def memset(
 ) -> Iterator[Step]:
     """dst = value everywhere.
 
-    Operands: dst in SBUF or PSUM (GpSimdE: SBUF); value a number known while tracing, an integer for integer dtypes, 0
-    for packed ones.
+    Operands: dst in SBUF or PSUM (GpSimdE: SBUF); value a number known while tracing, a whole one for integer dtypes,
+    0 for packed ones.
     Engines: VectorE, GpSimdE; default arch.DEFAULT_ENGINE.
     Source: NKI ISA reference, memset; NKI 0.3 migration guide.
     """
@@ -354,8 +354,11 @@ def memset(
     row = ROWS[dst.dtype]
     if not isinstance(value, (int, float, np.integer, np.floating)):
         fail("operand-type", f"memset takes a number as value, got {value!r}")
-    if row.is_integer and not isinstance(value, (int, np.integer)):
-        fail("memset-value", f"memset of {dst!r} takes an integer, got {value!r}")
+    if row.is_integer and isinstance(value, (float, np.floating)):
+        # the migration guide asks for an integer literal; public kernels clear integer tiles with 0.0
+        if not float(value).is_integer():
+            fail("memset-value", f"memset of {dst!r} takes a whole number, got {value!r}")
+        value = int(value)
     if row.is_integer and not _integer_range(row)[0] <= value <= _integer_range(row)[1]:
         fail(
             "memset-value",

@@ -313,7 +313,14 @@ def test_reciprocal_price(machine):
 
 @pytest.mark.parametrize(
     ("dtype", "value"),
-    [("float32", -1.5), ("bfloat16", 1.0 / 3), ("int8", -128), ("uint32", 2**32 - 1), ("float32", np.inf)],
+    [
+        ("float32", -1.5),
+        ("bfloat16", 1.0 / 3),
+        ("int8", -128),
+        ("uint32", 2**32 - 1),
+        ("uint32", 7.0),
+        ("float32", np.inf),
+    ],
 )
 def test_memset_matches_numpy(machine, dtype, value):
     bench = machine()
