@@ -85,8 +85,11 @@ def _run_item(item: pytest.Item, outcome: Outcome) -> None:
     sys.stdout.flush()
     reports = runtestprotocol(item, nextitem=None, log=False)
     outcome.ok = all(report.outcome == "passed" for report in reports)
-    if any(report.outcome == "skipped" for report in reports):
+    skipped = [report for report in reports if report.outcome == "skipped"]
+    if skipped:
+        reason = skipped[0].longrepr
         outcome.error, outcome.stage = "skipped", "test"
+        outcome.message = str(reason[2] if isinstance(reason, tuple) else reason)[:400]
     elif outcome.ok:
         # the refusal that a negative case asks for is no failure
         outcome.error, outcome.message, outcome.where, outcome.stage = None, "", "", ""
