@@ -161,8 +161,16 @@ def _uvicorn(store: Store, settings: Settings, tokens: Tokens) -> "uvicorn.Serve
         rate=RateLimit(settings.requests_per_second),
     )
     app = make_app(store, policy=policy)
+    # clients drop an idle connection after 5 s, and so does uvicorn: under load one of the two is late, and a request
+    # meets a reset. The server has to be the more patient
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=5
+        app,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        ws="none",
+        timeout_keep_alive=65,
+        timeout_graceful_shutdown=5,
     )
     return uvicorn.Server(config)
 

@@ -67,6 +67,12 @@ def test_answers_do_not_wait_for_a_fuller_packet():
         assert sock.proto == socket.IPPROTO_TCP
 
 
+def test_a_connection_is_kept_for_longer_than_clients_keep_it(tmp_path):
+    # httpx drops an idle connection after 5 s; a server that does so at the same moment resets requests on their way
+    server = serving._uvicorn(Store(tmp_path), serving.Settings(), Store(tmp_path).tokens)
+    assert server.config.timeout_keep_alive > 30
+
+
 def test_the_servers_own_token_is_not_kept(tmp_path):
     with run_server(tmp_path) as server:
         assert server.token
