@@ -264,7 +264,7 @@ def collective(arch: Arch, hops: int, nbytes: int) -> Price:
     return Price(issue, issue + hops * _HOP_NS + nbytes / arch.dma_stream_gbps)
 
 
-_HOP_NS = 1500.0  # collective communication deep dive: 1 to 2 us per hop inside a node
+_HOP_NS = 1500.0  # collective communication deep dive: 1 to 2 us per hop inside a node; the middle is assumed
 
 
 # ---- registers
@@ -314,6 +314,7 @@ def _remembered(formula: Callable[[Arch, Facts], Price]) -> Callable[[Arch, Fact
 def _assumed(formula: Callable[[Arch, Facts], Price], like: str) -> Callable[[Arch, Facts], Price]:
     """`formula` for an instruction that has none of its own."""
 
+    @functools.wraps(formula)
     def price(arch: Arch, f: Facts) -> Price:
         return formula(arch, f)
 
