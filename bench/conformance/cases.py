@@ -2,6 +2,7 @@
 
 import json
 import random
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -65,3 +66,15 @@ def left_to_do(cases: Iterable[str], done: Mapping[str, Row], *, again: str | No
         for case in cases
         if case not in done or (again is not None and not done[case]["ok"] and again in ("all", done[case]["error"]))
     ]
+
+
+def cheapest_first(cases: Sequence[str], rows: Iterable[Row]) -> list[str]:
+    """Cases ordered by the median processor time of their kernel's rows, kernels without rows last.
+
+    A run that is stopped has then made as many rows as it could.
+    """
+    seconds = defaultdict(list)
+    for row in rows:
+        seconds[row["kernel"]].append(row["cpu_s"])
+    median = {kernel: statistics.median(times) for kernel, times in seconds.items()}
+    return sorted(cases, key=lambda case: median.get(kernel_of(case), float("inf")))

@@ -46,9 +46,10 @@ class Outcome:
         if frames:
             self.where = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}"
 
-    def row(self) -> str:
-        """The outcome as a line of JSON, parts that say nothing left out."""
-        return json.dumps({key: value for key, value in asdict(self).items() if key in _ALWAYS or value})
+    def row(self, **provenance: str) -> str:
+        """The outcome as a line of JSON, parts that say nothing left out; `provenance` says whose code ran."""
+        said = {key: value for key, value in asdict(self).items() if key in _ALWAYS or value}
+        return json.dumps({**said, **provenance})
 
 
 _ALWAYS = ("id", "kernel", "ok", "error", "wall_s", "cpu_s")

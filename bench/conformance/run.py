@@ -10,16 +10,17 @@ results file, and a case that has one is not run again.
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import cases
+from commits import commit
 from suite import Suite
 
-RESULTS = Path(__file__).parents[1] / "results" / "conformance.jsonl"
-CACHE = Path(__file__).parents[2] / "out" / "conformance"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results" / "conformance.jsonl"
+CACHE = ROOT / "out" / "conformance"
 # one thread, and the same cases in the same order in every process: their collection draws random cases and walks sets
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
@@ -56,8 +57,7 @@ def main() -> int:
 
 def _known_cases(clone: Path) -> Path:
     """Where the list of all cases of the clone's commit is kept between runs."""
-    commit = subprocess.run(["git", "-C", str(clone), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    return CACHE / f"cases-{commit.stdout.strip()[:12]}.txt"
+    return CACHE / f"cases-{commit(clone)}.txt"
 
 
 def _choose(everything: list[str], options: argparse.Namespace) -> list[str]:
@@ -73,9 +73,10 @@ def _choose(everything: list[str], options: argparse.Namespace) -> list[str]:
     if options.list:
         sys.stdout.write("".join(f"{case}\n" for case in chosen))
         return []
-    todo = cases.left_to_do(chosen, cases.read_rows(options.out), again=options.again)
+    rows = cases.read_rows(options.out)
+    todo = cases.left_to_do(chosen, rows, again=options.again)
     sys.stderr.write(f"{len(everything)} cases, {len(chosen)} chosen, {len(todo)} to run\n")
-    return todo
+    return cases.cheapest_first(todo, rows.values())
 
 
 def _arguments() -> argparse.Namespace:
@@ -100,10 +101,12 @@ def _arguments() -> argparse.Namespace:
 
 def _run(suite: Suite, todo: list[str], options: argparse.Namespace) -> None:
     begin = time.monotonic()
+    # read now: the code of this process is what it has imported, whatever is committed while it runs
+    provenance = {"ours": commit(ROOT, "kernels_neuron", "bench/conformance"), "theirs": commit(options.clone)}
     for number, case in enumerate(todo, 1):
         outcome = suite.run(case, options.limit)
         with options.out.open("a") as results:
-            results.write(outcome.row() + "\n")
+            results.write(outcome.row(**provenance) + "\n")
         verdict = "ok" if outcome.ok else f"{outcome.error}: {outcome.message[:100]!r}"
         name = f"{outcome.kernel}::{case.rsplit('::', 1)[-1]}"
         sys.stderr.write(f"{number}/{len(todo)} {outcome.cpu_s:6.1f}s {name[:90]:90} {verdict}\n")

@@ -3,7 +3,6 @@
 import argparse
 import datetime
 import statistics
-import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import cases
+from commits import commit
 
 ROOT = Path(__file__).parents[2]
 Row = Mapping[str, Any]
@@ -146,22 +146,17 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "conformance.md")
     options = parser.parse_args()
     rows = list(cases.read_rows(options.results).values())
-    theirs = _commit(options.clone) if options.clone else ""
+    theirs = commit(options.clone) if options.clone else ""
     known = ROOT / "out" / "conformance" / f"cases-{theirs}.txt"
     totals = Counter(cases.kernel_of(case) for case in known.read_text().splitlines()) if known.exists() else Counter()
     facts = {
-        "ours": _commit(ROOT),
+        "ours": commit(ROOT),
         "theirs": theirs or "unknown",
         "date": datetime.date.today().isoformat(),
         "results": options.results.name,
     }
     options.out.write_text(page(rows, totals, facts))
     return 0
-
-
-def _commit(folder: Path) -> str:
-    done = subprocess.run(["git", "-C", str(folder), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    return done.stdout.strip()[:12]
 
 
 if __name__ == "__main__":

@@ -3,14 +3,15 @@
 import importlib
 import json
 import os
+import subprocess
 import time
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-cases, measured, neuron_dtypes, outcome, summary = (
-    importlib.import_module(name) for name in ("cases", "measured", "neuron_dtypes", "outcome", "summary")
+cases, commits, measured, neuron_dtypes, outcome, summary = (
+    importlib.import_module(name) for name in ("cases", "commits", "measured", "neuron_dtypes", "outcome", "summary")
 )
 MANY = [
     f"test/a/test_{kernel}.py::T::test[{i}]" for kernel, n in [("big", 90), ("mid", 9), ("small", 1)] for i in range(n)
@@ -58,6 +59,13 @@ def test_only_cases_without_a_row_or_of_the_asked_class_are_left():
     assert cases.left_to_do("abcd", done, again="all") == ["b", "c", "d"]
 
 
+def test_kernels_that_were_cheap_go_first_and_unknown_ones_last():
+    rows = [{"kernel": "big", "cpu_s": 1.0}, {"kernel": "big", "cpu_s": 90.0}, {"kernel": "big", "cpu_s": 2.0}]
+    rows += [{"kernel": "mid", "cpu_s": 9.0}]
+    ordered = [cases.kernel_of(case) for case in cases.cheapest_first(MANY[::-1], rows)]
+    assert ordered == ["big"] * 90 + ["mid"] * 9 + ["small"]
+
+
 # ---- distances
 
 
@@ -88,7 +96,8 @@ def test_a_case_runs_in_a_process_of_its_own():
 
     found = outcome.in_own_process("x.py::t", "x", work, 30)
     assert found.ok and found.message != str(os.getpid())
-    assert json.loads(found.row())["kernel"] == "x"
+    row = json.loads(found.row(ours="abc", theirs="def"))
+    assert (row["kernel"], row["ours"], row["theirs"]) == ("x", "abc", "def")
 
 
 def test_a_case_that_hangs_is_stopped_and_one_that_dies_is_told_apart():
@@ -124,6 +133,23 @@ def test_a_cast_rounds_to_nearest_even():
     assert neuron_dtypes.static_cast([1 + 2.0**-8], "bfloat16") == ml_dtypes.bfloat16(1.0)
     assert neuron_dtypes.sizeinbytes("float8_e4m3") == 1
     assert not neuron_dtypes.is_float_type(np.int32)
+
+
+# ---- commits
+
+
+def test_a_commit_is_marked_when_the_code_differs_from_it(tmp_path):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=n", "-c", "user.email=e"]
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "a.py").write_text("1")
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *arguments], check=True)
+    clean = commits.commit(tmp_path, "code")
+    (tmp_path / "elsewhere").write_text("2")
+    assert len(clean) == 12 and commits.commit(tmp_path, "code") == clean
+    (tmp_path / "code" / "a.py").write_text("2")
+    assert commits.commit(tmp_path, "code") == clean + "+"
+    assert commits.commit(tmp_path) == clean
 
 
 # ---- the page

@@ -1,0 +1,15 @@
+"""Which commit a folder's code is of."""
+
+import subprocess
+from pathlib import Path
+
+
+def commit(folder: Path, *parts: str) -> str:
+    """The first twelve digits of the checked-out commit, with a `+` if files under `parts` differ from it."""
+    revision = _git(folder, "rev-parse", "HEAD")[:12]
+    return revision + "+" if parts and _git(folder, "status", "--porcelain", "--", *parts) else revision
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
