@@ -10,6 +10,14 @@ def commit(folder: Path, *parts: str) -> str:
     return revision + "+" if parts and _git(folder, "status", "--porcelain", "--", *parts) else revision
 
 
+def date_of(folder: Path, revision: str) -> str:
+    """When a commit that `commit` named was made, in ISO format; "" if the repository does not know it."""
+    try:
+        return _git(folder, "log", "-1", "--format=%cI", revision.rstrip("+"))
+    except subprocess.CalledProcessError:
+        return ""
+
+
 def _git(folder: Path, *arguments: str) -> str:
     done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
     return done.stdout.strip()

@@ -2,7 +2,7 @@
 
     git clone -b 2.29_release https://github.com/aws-neuron/nki-library /tmp/nki-library
     python bench/conformance/run.py /tmp/nki-library --sample 400 --seed 0
-    python bench/conformance/summary.py
+    python bench/conformance/summary.py /tmp/nki-library
 
 Needs the test extras and `pip install allpairspy`. Nothing of the clone is changed or kept; rows are appended to the
 results file, and a case that has one is not run again.

@@ -2,6 +2,7 @@
 
 import argparse
 import datetime
+import math
 import statistics
 import sys
 from collections import Counter, defaultdict
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import cases
-from commits import commit
+from commits import commit, date_of
 
 ROOT = Path(__file__).parents[2]
 Row = Mapping[str, Any]
@@ -82,22 +83,54 @@ def _first_line(row: Row) -> str:
     return lines[0].replace("`", "'")[:160]
 
 
-def page(rows: list[Row], totals: Mapping[str, int], facts: Mapping[str, str]) -> str:
-    """The whole of docs/conformance.md."""
+def page(rows: list[Row], totals: Mapping[str, int], drawn: Iterable[str], facts: Mapping[str, Any]) -> str:
+    """The whole of docs/conformance.md; `drawn` are the cases of the stratified sample."""
     ran = [row for row in rows if row["error"] != "skipped"]
-    passed = sum(row["ok"] for row in ran)
-    share = 100 * passed / len(ran) if ran else 0.0
+    chosen = set(drawn)
     return TEMPLATE.format(
-        passed=passed,
-        ran=len(ran),
-        share=share,
-        total=sum(totals.values()) or len(ran),
+        sample=count_of([row for row in ran if row["id"] in chosen]),
+        drawn=len(chosen),
+        everything=count_of(ran),
+        total=sum(totals.values()) or len(rows),
         skipped=len(rows) - len(ran),
         kernels=table_of_kernels(ran, totals),
         failures=table_of_failures(ran),
+        commits=table_of_commits(rows, facts["dates"]),
         minutes=sum(row.get("cpu_s", row["wall_s"]) for row in ran) / 60,
+        seconds=statistics.median([row["cpu_s"] for row in ran]) if ran else 0.0,
         **facts,
     )
+
+
+def count_of(ran: list[Row]) -> str:
+    """`passed of ran cases pass`, the share, and between which shares the truth lies with 95 % confidence."""
+    if not ran:
+        return "no case has run"
+    passed = sum(row["ok"] for row in ran)
+    low, high = wilson(passed, len(ran))
+    share = f"{100 * passed / len(ran):.1f} %, 95 % interval {100 * low:.1f} to {100 * high:.1f} %"
+    return f"{passed} of {len(ran)} cases pass ({share})"
+
+
+def wilson(passed: int, ran: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's score interval of a share of `passed` in `ran` independent draws; z = 1.96 is 95 %."""
+    share, spread = passed / ran, z * z / ran
+    middle = share + spread / 2
+    half = z * math.sqrt(share * (1 - share) / ran + spread / (4 * ran))
+    return (middle - half) / (1 + spread), (middle + half) / (1 + spread)
+
+
+def table_of_commits(rows: Iterable[Row], dates: Mapping[str, str]) -> str:
+    """One line a commit of the simulator: its date, how many rows it made, how many of them passed. Oldest first."""
+    by_commit: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_commit[row.get("ours", "unknown")].append(row)
+    lines = ["| simulator commit | of | rows | passed |", "|---|---|---:|---:|"]
+    for commit_id in sorted(by_commit, key=lambda name: (dates.get(name, ""), name)):
+        made = by_commit[commit_id]
+        date = dates.get(commit_id, "")[:16].replace("T", " ")
+        lines.append(f"| {commit_id} | {date} | {len(made)} | {sum(row['ok'] for row in made)} |")
+    return "\n".join(lines)
 
 
 TEMPLATE = """# Conformance: the vendor's public kernels in the simulator
@@ -108,9 +141,12 @@ library's own PyTorch references and under its own comparison. A case passes whe
 within its tolerance, and a refusal where the test asks for one. A case that takes more than 120 s of processor
 time fails.
 
-**{passed} of {ran} cases pass ({share:.1f} %)**, of {total} that the library calls small enough for a CPU; {skipped}
-more skip themselves. Simulator commit `{ours}`, library commit `{theirs}`, {date}; {minutes:.0f} minutes of processor
-time. Written by `bench/conformance/summary.py` from `bench/results/{results}`.
+- Sample of {drawn}, stratified by kernel, seed {seed}: **{sample}**.
+- Every case run so far: **{everything}**, of {total} that the library calls small enough for a CPU; {skipped} more skip
+  themselves. Kernels whose cases are cheap are run first, so this share is not drawn at random.
+
+{date}, library commit `{theirs}`, {minutes:.0f} minutes of processor time, {seconds:.1f} s the median case. Written by
+`bench/conformance/summary.py` from `bench/results/{results}`, one line of JSON a case.
 
 ```
 git clone -b 2.29_release https://github.com/aws-neuron/nki-library /tmp/nki-library
@@ -118,11 +154,12 @@ pip install allpairspy
 python bench/conformance/run.py /tmp/nki-library --sample 400 --seed 0     # stratified by kernel
 python bench/conformance/run.py /tmp/nki-library --kernel rope_hf          # one kernel, all its cases
 python bench/conformance/run.py /tmp/nki-library --shard 1/8               # a share of everything
-python bench/conformance/summary.py --clone /tmp/nki-library
+python bench/conformance/summary.py /tmp/nki-library
 ```
 
 Runs are resumable: a case that has a row is not run again unless `--again CLASS` (or `all`) asks for it. Continuous
-integration has no clone and skips this; `tests/bench/` tests the harness itself.
+integration has no clone: `tests/bench/test_conformance_clone.py` skips there and says so, and runs a handful of cases
+where `KERNELS_NEURON_NKI_LIBRARY` names a clone. `tests/bench/test_conformance.py` tests the harness itself.
 
 ## Counts per kernel
 
@@ -135,27 +172,37 @@ of each element by itself, `atol + rtol * |reference|`, which no case has to mee
 ## What fails, and why
 
 {failures}
+
+## Which simulator made the rows
+
+A row is as old as the commit that made it; what was changed later may have changed its verdict. Cases that failed are
+run again after a fix (`--again CLASS`), cases that passed are not.
+
+{commits}
 """
 
 
 def main() -> int:
     """Read, count, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--clone", type=Path, help="to name the library's commit and count its cases")
+    parser.add_argument("clone", type=Path, help="a clone whose cases run.py has listed")
+    parser.add_argument("--sample", type=int, default=400, metavar="N")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results" / "conformance.jsonl")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "conformance.md")
     options = parser.parse_args()
     rows = list(cases.read_rows(options.results).values())
-    theirs = commit(options.clone) if options.clone else ""
-    known = ROOT / "out" / "conformance" / f"cases-{theirs}.txt"
-    totals = Counter(cases.kernel_of(case) for case in known.read_text().splitlines()) if known.exists() else Counter()
+    theirs = commit(options.clone)
+    known = (ROOT / "out" / "conformance" / f"cases-{theirs}.txt").read_text().splitlines()
+    totals = Counter(map(cases.kernel_of, known))
     facts = {
-        "ours": commit(ROOT),
-        "theirs": theirs or "unknown",
+        "theirs": theirs,
         "date": datetime.date.today().isoformat(),
         "results": options.results.name,
+        "seed": options.seed,
+        "dates": {name: date_of(ROOT, name) for name in {row.get("ours", "") for row in rows}},
     }
-    options.out.write_text(page(rows, totals, facts))
+    options.out.write_text(page(rows, totals, cases.sample(known, options.sample, options.seed), facts))
     return 0
 
 

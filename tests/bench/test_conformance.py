@@ -157,14 +157,25 @@ def test_a_commit_is_marked_when_the_code_differs_from_it(tmp_path):
 
 def test_the_page_counts_per_kernel_and_explains_each_failing_class():
     rows = [
-        {"id": "1", "kernel": "rope", "ok": True, "error": None, "wall_s": 1, "instructions": 1200,
-         "errors": [{"vendor": 0.25, "element": 40.0}]},
-        {"id": "2", "kernel": "rope", "ok": False, "error": "timeout", "wall_s": 120, "message": "stopped after 120 s"},
-        {"id": "3", "kernel": "topk", "ok": False, "error": "skipped", "wall_s": 0},
+        {"id": "1", "kernel": "rope", "ok": True, "error": None, "wall_s": 1, "cpu_s": 1, "instructions": 1200,
+         "errors": [{"vendor": 0.25, "element": 40.0}], "ours": "aaa"},
+        {"id": "2", "kernel": "rope", "ok": False, "error": "timeout", "wall_s": 120, "cpu_s": 120,
+         "message": "stopped after 120 s", "ours": "bbb+"},
+        {"id": "3", "kernel": "topk", "ok": False, "error": "skipped", "wall_s": 0, "cpu_s": 0, "ours": "bbb+"},
     ]  # fmt: skip
-    facts = {"ours": "aaa", "theirs": "bbb", "date": "2026-01-01", "results": "r.jsonl"}
-    text = summary.page(rows, {"rope": 58, "topk": 94}, facts)
-    assert "**1 of 2 cases pass (50.0 %)**, of 152" in text
+    dates = {"aaa": "2026-01-02T10:00:00+00:00", "bbb+": "2026-01-01T10:00:00+00:00"}
+    facts = {"theirs": "ccc", "date": "2026-01-03", "results": "r.jsonl", "seed": 0, "dates": dates}
+    text = summary.page(rows, {"rope": 58, "topk": 94}, ["1", "3"], facts)
+    assert "Sample of 2, stratified by kernel, seed 0: **1 of 1 cases pass" in text
+    assert "**1 of 2 cases pass (50.0 %, 95 % interval 9.5 to 90.5 %)**, of 152" in text
     assert "| rope | 58 | 2 | 1 | 50 % | 0.25 | 40 | 1,200 |" in text
     assert "| timeout | 1 | rope 1 | stopped after the limit of time a case; e.g. `stopped after 120 s` |" in text
-    assert "None." in summary.page(rows[:1], {}, facts)
+    assert text.index("| bbb+ | 2026-01-01 10:00 | 2 | 0 |") < text.index("| aaa | 2026-01-02 10:00 | 1 | 1 |")
+    assert "None." in summary.page(rows[:1], {}, [], facts)
+
+
+def test_the_interval_is_wilsons():
+    # Agresti and Coull 1998: 0 of 10 gives [0, 0.278]
+    low, high = summary.wilson(0, 10)
+    assert abs(low) < 1e-12 and abs(high - 0.2775) < 1e-3
+    assert summary.wilson(390, 400)[0] > 0.95
