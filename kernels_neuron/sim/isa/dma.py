@@ -1,5 +1,6 @@
 """DMA instructions: movement between HBM and SBUF with casts, gathers, scatters and sums."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -56,7 +57,8 @@ def dma_copy(
     require_priority("dma_copy", core, priority)
     price = prices.dma(core.arch, transfer_of(settled_shape(dst), settled_shape(src), mode))
     if not isinstance(dst, DynamicTensor) and not isinstance(src, DynamicTensor):
-        yield Step(trigger, price, reads=(src,), writes=(dst,), effect=lambda: _move(core, dst, src))
+        move = functools.partial(_move, core, dst, src)
+        yield Step(trigger, price, reads=partition_runs(src), writes=partition_runs(dst), effect=move)
         return
     skip = oob_mode is OobMode.skip
     reads, values, kept = read_access(core, "dma_copy", src, skip)
@@ -66,6 +68,14 @@ def dma_copy(
         put(values(), src.dtype)
 
     yield Step(trigger, price, reads=(*reads, *more), writes=writes, effect=effect, marks=marks)
+
+
+def partition_runs(tensor: NkiTensor) -> tuple[NkiTensor, ...]:
+    """`tensor` as views of adjacent partitions: what a DMA touches of a tile when it steps over partitions."""
+    step = tensor.strides[0]
+    if not tensor.on_chip or step in (0, tensor.partition_stride) or tensor.shape[0] == 1:
+        return (tensor,)
+    return tuple([tensor[row : row + 1] for row in range(tensor.shape[0])])
 
 
 def require_movable(name: str, **operands: NkiTensor) -> None:
@@ -116,7 +126,7 @@ def read_access(
 ) -> tuple[Sequence[NkiTensor], Callable[[], np.ndarray], np.ndarray | None]:
     """(tensors read, the values when they run, elements in bounds or None for all) of a source."""
     if not isinstance(src, DynamicTensor):
-        return (src,), src.array, None
+        return partition_runs(src), src.array, None
     found = access(core, name, src, skip)
     if found.kept.all():
         kept = None
@@ -129,12 +139,14 @@ def write_access(
     core: NeuronCore, name: str, dst: NkiTensor, skip: bool, kept: np.ndarray | None
 ) -> tuple[Sequence[NkiTensor], Sequence[NkiTensor], bool, Callable[[np.ndarray, DType], None]]:
     """(tensors written, tensors read for it, whether all of that is written, what puts values there)."""
+    writes: Sequence[NkiTensor]
     if isinstance(dst, DynamicTensor):
         found = access(core, name, dst, skip)
-        views, sources = found.views, found.sources
+        writes = views = found.views
+        sources = found.sources
         slots = [slice(piece.first, piece.first + piece.view.shape[0]) for piece in found.pieces]
     else:
-        views, sources, slots = [dst], (), [slice(None)]
+        writes, views, sources, slots = partition_runs(dst), [dst], (), [slice(None)]
     mask = None if kept is None else kept.reshape(dst.shape)
 
     def put(values: np.ndarray, dtype: DType) -> None:
@@ -142,7 +154,7 @@ def write_access(
         for view, slot in zip(views, slots, strict=True):
             _put(core, view, values[slot], dtype, None if mask is None else mask[slot])
 
-    return views, sources, mask is None or not core.settings.execute, put
+    return writes, sources, mask is None or not core.settings.execute, put
 
 
 def _put(core: NeuronCore, dst: NkiTensor, values: np.ndarray, dtype: DType, mask: np.ndarray | None) -> None:

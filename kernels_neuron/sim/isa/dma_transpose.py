@@ -11,7 +11,7 @@ from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.trace import Price, Transfer
 
 from . import prices
-from .dma import as_dge_mode, require_priority, transfer_of, trigger_of
+from .dma import as_dge_mode, partition_runs, require_priority, transfer_of, trigger_of
 from .enums import dge_mode as DgeMode
 from .enums import engine as Engine
 from .enums import oob_mode as OobMode
@@ -73,7 +73,7 @@ def dma_transpose(
         def effect() -> None:
             dst.array()[...] = src.array().transpose(order)
 
-        yield Step(trigger, price, reads=(src,), writes=(dst,), effect=effect)
+        yield Step(trigger, price, reads=partition_runs(src), writes=partition_runs(dst), effect=effect)
         return
     yield _dynamic_step(core, dst, src, order, oob_mode is OobMode.skip, trigger, price)
 
@@ -96,7 +96,8 @@ def _dynamic_step(
             mark_taken(dst, kept)
 
     marks = bool(found.kept.all())
-    return Step(trigger, price, reads=(*found.views, *found.sources), writes=(dst,), effect=effect, marks=marks)
+    reads = (*found.views, *found.sources)
+    return Step(trigger, price, reads=reads, writes=partition_runs(dst), effect=effect, marks=marks)
 
 
 def _price(core: NeuronCore, dst: NkiTensor, src: NkiTensor, mode: str) -> Price:

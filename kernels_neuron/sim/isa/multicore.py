@@ -10,7 +10,7 @@ from kernels_neuron.sim.locate import caller, fail
 from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.unwritten import forget_elements, written_elements
 
-from .dma import transfer_of
+from .dma import partition_runs, transfer_of
 from .enums import dma_engine as DmaEngine
 from .enums import engine as Engine
 from .prices import PRICES, dma, facts
@@ -96,8 +96,8 @@ def sendrecv(
     def send() -> None:
         sent.append(src.array().copy())
 
-    known = written_elements(src)
-    yield Step("gpsimd" if by_gpsimd else "sync", price, reads=(src,), effect=send, hands_on=True)
+    known = _written(src)
+    yield Step("gpsimd" if by_gpsimd else "sync", price, reads=partition_runs(src), effect=send, hands_on=True)
     message = (src.shape, src.dtype, sent[0] if sent else None, send_to_rank, known)
     members = frozenset(core.seat.programs)
     what = f"sendrecv of pipe {pipe_id}"
@@ -110,13 +110,27 @@ def sendrecv(
             f"which sends {dtype}{list(shape)} to core {receiver}",
         )
 
+    runs = partition_runs(dst)
+
     def receive() -> None:
         dst.array()[...] = values
         if known is not None:
-            forget_elements(dst, ~known)
+            for run, rows in zip(runs, np.split(~known, len(runs)), strict=True):
+                forget_elements(run, rows)
 
     price = PRICES["sendrecv"](core.arch, facts("sync", dst))
-    yield Step("sync", price, writes=(dst,), effect=receive, marks=known is None)
+    yield Step("sync", price, writes=runs, effect=receive, marks=known is None)
+
+
+def _written(src: NkiTensor) -> np.ndarray | None:
+    """Which elements were written, in src's shape; None where all were."""
+    runs = partition_runs(src)
+    known = [written_elements(run) for run in runs]
+    if all(rows is None for rows in known):
+        return None
+    return np.concatenate(
+        [np.ones(run.shape, bool) if rows is None else rows for run, rows in zip(runs, known, strict=True)]
+    )
 
 
 def _require_partners(core: NeuronCore, send_to: int, receive_from: int, pipe_id: int) -> None:

@@ -109,8 +109,9 @@ def tensor_tensor(arch: Arch, f: Facts) -> Price:
 
 
 def scalar_tensor_tensor(arch: Arch, f: Facts) -> Price:
-    """N with a PSUM operand [read] or with 16-bit operands, else 2N [isa]."""
-    fast = "psum" in f.memories[1:] or (f.all_16bit and f.n % 2 == 0)
+    """N with a PSUM operand [read], or for (bfloat16 - operand0) * bfloat16 with N even, else 2N [isa]."""
+    fused = f.op == "subtract multiply" and set(f.dtypes[1:]) == {"bfloat16"} and f.n % 2 == 0
+    fast = "psum" in f.memories[1:] or fused
     return _engine(arch, "vector", f.n * (1 if fast else 2))
 
 

@@ -305,7 +305,7 @@ def scalar_tensor_tensor(
     require_scalar("scalar_tensor_tensor", "operand0", operand0, data.shape[0], core, None)
     pointers = tensors(operand0)
     price = PRICES["scalar_tensor_tensor"](
-        core.arch, facts("vector", dst, data, operand1, op=op0.name, pointer=bool(pointers))
+        core.arch, facts("vector", dst, data, operand1, op=f"{op0.name} {op1.name}", pointer=bool(pointers))
     )
 
     def effect() -> None:

@@ -135,3 +135,44 @@ def test_the_number_of_a_dge_mode_is_taken_where_the_switch_says_so(machine):
     bench.refuses("enum-type", "dma_copy", out, data, dge_mode=7)
     strict = machine(switches={"raw_dge_mode": "refuse"})
     strict.refuses("enum-type", "dma_copy", out, data, dge_mode=3)
+
+
+# ---- views that step over partitions
+
+
+def test_dma_copy_leaves_the_partitions_it_steps_over_unwritten(machine, rng):
+    bench = machine()
+    data, tile = bench.tile(rng.standard_normal((4, 6)), buffer="shared_hbm"), bench.empty((8, 6))
+    (record,) = bench.issue("dma_copy", tile[::2], data)
+    np.testing.assert_array_equal(tile.array()[::2], data.array())
+    assert [(region.p0, region.p1) for region in record.writes] == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    message = bench.refuses("unwritten-read", "tensor_copy", bench.empty((8, 6)), tile)
+    assert "nothing has written" in message
+    bench.issue("dma_copy", tile[1::2], data)
+    bench.issue("tensor_copy", bench.empty((8, 6)), tile)
+
+
+def test_dma_copy_reads_nothing_of_the_partitions_it_steps_over(machine, rng):
+    bench = machine()
+    tile, out = bench.empty((8, 6)), bench.empty((4, 6), buffer="shared_hbm")
+    for row in (0, 2, 4, 6):
+        bench.issue("dma_copy", tile[row : row + 1], bench.tile(rng.standard_normal((1, 6)), buffer="shared_hbm"))
+    bench.issue("dma_copy", out, tile[::2])
+    np.testing.assert_array_equal(out.array(), tile.array()[::2])
+
+
+def test_every_dma_writes_the_stepped_partitions_alone(machine, rng):
+    bench = machine()
+    ones = bench.tile(np.ones((4, 6)))
+    for issue in (
+        lambda dst: bench.issue("dma_compute", dst, [ones, ones], OPS["add"]),
+        lambda dst: bench.issue("dma_copy", dst, ones),
+    ):
+        tile = bench.empty((8, 6))
+        issue(tile[::2])
+        assert tile.storage.written.missing_bytes() == 4 * 6 * 4
+    rows = bench.tile(rng.integers(0, 9, (16, 4)).astype(np.int16), buffer="shared_hbm")
+    tile = bench.empty((8, 16), "int16")
+    bench.issue("dma_transpose", tile[::2], rows)
+    np.testing.assert_array_equal(tile.array()[::2], rows.array().T)
+    assert tile.storage.written.missing_bytes() == 4 * 16 * 2

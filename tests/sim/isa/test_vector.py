@@ -275,17 +275,28 @@ def test_scalar_tensor_tensor_matches_numpy(machine, hostile, close, rng, partit
         close(out, (wide(other) - inner).astype(np.float32))
 
 
-@pytest.mark.parametrize(("dtype", "cycles"), [("float32", 1024), ("bfloat16", 512)])
-def test_scalar_tensor_tensor_price(machine, dtype, cycles):
+@pytest.mark.parametrize(
+    ("dtype", "op0", "op1", "n", "buffer", "cycles"),
+    [
+        ("bfloat16", "subtract", "multiply", 512, "sbuf", 512),
+        ("bfloat16", "subtract", "multiply", 511, "sbuf", 1022),
+        ("bfloat16", "multiply", "subtract", 512, "sbuf", 1024),
+        ("bfloat16", "multiply", "add", 512, "sbuf", 1024),
+        ("float16", "subtract", "multiply", 512, "sbuf", 1024),
+        ("float32", "subtract", "multiply", 512, "sbuf", 1024),
+        ("float32", "multiply", "add", 512, "psum", 512),
+    ],
+)
+def test_scalar_tensor_tensor_price(machine, dtype, op0, op1, n, buffer, cycles):
     bench = machine()
-    data, other = bench.tile(np.zeros((128, 512)), dtype), bench.tile(np.zeros((128, 512)), dtype)
+    data, other = bench.tile(np.zeros((128, n)), dtype), bench.tile(np.zeros((128, n)), dtype, buffer)
     (record,) = bench.issue(
         "scalar_tensor_tensor",
-        dst=bench.empty((128, 512), dtype),
+        dst=bench.empty((128, n), dtype),
         data=data,
-        op0=OPS["subtract"],
+        op0=OPS[op0],
         operand0=1.0,
-        op1=OPS["multiply"],
+        op1=OPS[op1],
         operand1=other,
     )
     assert record.price.issue_ns == pytest.approx(cycles / 0.96 + 70)
