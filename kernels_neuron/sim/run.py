@@ -38,28 +38,35 @@ Schedule = tuple[tuple[str, str], ...]  # (later, earlier) names of instructions
 class Kernel:
     """An `@nki.jit` function. Calling it with numpy arrays or torch tensors runs it in the simulator.
 
-    kernel[n] launches it on n physical cores (LNC), 1 or 2.
+    kernel[n] launches it on n physical cores (LNC), 1 or 2. `target` is the one chip it is written for, None for any.
     """
 
-    def __init__(self, function: Callable[..., Any], grid: int | None = None, schedule: Schedule = ()) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        grid: int | None = None,
+        schedule: Schedule = (),
+        target: str | None = None,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.grid = grid
         self.schedule = schedule
+        self.target = target
 
     def __getitem__(self, grid: Any) -> Kernel:
         if isinstance(grid, tuple) and len(grid) == 1:
             grid = grid[0]
         if not isinstance(grid, int) or isinstance(grid, bool) or grid not in (1, 2):
             raise UsageError(f"a kernel is launched on 1 or 2 physical cores, got [{grid!r}]")
-        return Kernel(self.function, grid, self.schedule)
+        return Kernel(self.function, grid, self.schedule, self.target)
 
     def with_schedule(self, edges: Sequence[tuple[str, str | Sequence[str]]]) -> Kernel:
         """The kernel with waits added: (later, earlier) or (later, [earlier, ..]), by the `name` of instructions."""
         schedule = []
         for later, earlier in edges:
             schedule += [(later, name) for name in ([earlier] if isinstance(earlier, str) else earlier)]
-        return Kernel(self.function, self.grid, (*self.schedule, *schedule))
+        return Kernel(self.function, self.grid, (*self.schedule, *schedule), self.target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         scope = current_scope()
@@ -77,17 +84,20 @@ class Kernel:
     __name__: str
 
 
-def jit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """`nki.jit`, with or without parentheses. Options that steer the compiler are taken and have no effect."""
+def jit(fn: Callable[..., Any] | None = None, *, platform_target: str | None = None, **options: Any) -> Any:
+    """`nki.jit`, with or without parentheses. Options that steer the compiler are taken and have no effect.
+
+    platform_target  the one chip the kernel runs on; a launch on another one is refused, see switch platform_target
+    """
     unknown = set(options) - COMPILER_OPTIONS
     if unknown:
         raise UsageError(
             f"nki.jit takes no argument {', '.join(sorted(unknown))}",
             hint="set NEURON_PLATFORM_TARGET_OVERRIDE to choose a chip",
         )
-    if function is None:
-        return lambda inner: Kernel(inner)
-    return function if isinstance(function, Kernel) else Kernel(function)
+    if fn is None:
+        return functools.partial(jit, platform_target=platform_target)
+    return fn if isinstance(fn, Kernel) else Kernel(fn, target=platform_target)
 
 
 def simulate(
@@ -151,6 +161,7 @@ def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str
     ranks = [_Rank(_bind(kernel, args, kwargs)) for args, kwargs in calls]
     for rank, seats in zip(ranks, _seats(len(ranks), lnc), strict=True):
         rank.seat(scope, seats)
+    _require_target(kernel, ranks[0].cores[0])
     _play(kernel, ranks, scope)
     for rank in ranks:
         for core in rank.cores:
@@ -160,6 +171,18 @@ def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str
             traces = [core.trace for core in rank.cores]
             overlapping_writes(traces, rank.cores[0].switches["barrier_orders"] == "everything")
     return [_finish(kernel, rank, scope) for rank in ranks]
+
+
+def _require_target(kernel: Kernel, core: NeuronCore) -> None:
+    if kernel.target is None:
+        return
+    if core.switches["platform_target"] == "refuse" or chip(kernel.target).name != core.arch.name:
+        raise KernelError(
+            f"{kernel.__name__} is decorated with nki.jit(platform_target={kernel.target!r}), "
+            f"the run is on {core.arch.name}",
+            rule="platform-target",
+            hint="run it on the chip it names, or take the argument away",
+        )
 
 
 @dataclass

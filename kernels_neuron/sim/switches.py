@@ -42,6 +42,12 @@ SWITCHES: dict[str, Switch] = {
     "nan_in_maximum": Switch(
         "propagate", ("propagate",), "max and min with NaN are not documented; a NaN that vanishes would hide a mistake"
     ),
+    "platform_target": Switch(
+        "match",
+        ("match", "refuse"),
+        "the migration guide says that nki.jit refuses platform_target since 0.3, and public kernels pass it: match "
+        "takes it where it names the chip of the run",
+    ),
     "logical_of_values": Switch(
         "nonzero", ("nonzero",), "logical operators are described for 0 and 1 alone; everything but 0 counts as true"
     ),

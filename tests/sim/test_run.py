@@ -325,6 +325,16 @@ def test_jit_takes_parentheses_and_mode_and_nothing_else():
         nki.jit(platform="trn2")
 
 
+def test_a_kernel_for_one_chip_runs_on_that_chip_alone():
+    kernel = nki.jit(platform_target="trn2")(add_rows.function)
+    np.testing.assert_array_equal(simulate(kernel, A, A, arch="trn2"), A + A)
+    np.testing.assert_array_equal(simulate(kernel[2], A, A, arch="trn2"), A + A)
+    assert "the run is on trn3" in refused("platform-target", lambda: simulate(kernel, A, A, arch="trn3"))
+    strict = Settings(switches={"platform_target": "refuse"})
+    refused("platform-target", lambda: simulate(kernel, A, A, arch="trn2", settings=strict))
+    assert nki.jit(fn=add_rows.function).target is None
+
+
 def test_simulate_of_the_nki_module_runs_a_kernel():
     np.testing.assert_array_equal(nki.simulate(add_rows)(A, B), A + B)
 

@@ -138,6 +138,8 @@ def reduce_readout(arch: Arch, f: Facts) -> Price:
 
 def activation(arch: Arch, f: Facts) -> Price:
     """N cycles; a function issues 123 ns later than a copy from SBUF, 81 from PSUM; 122 and 100 ns latency. [trace]"""
+    if f.engine == "gpsimd":  # trn3; no formula is published, assumed to cost what its other instructions do
+        return gpsimd(arch, f)
     if f.op in ("copy", ""):
         return _engine(arch, "scalar", f.n)
     from_psum = f.memories[1] == "psum"

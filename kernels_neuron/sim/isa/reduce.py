@@ -120,12 +120,14 @@ def accumulate(core: NeuronCore, dst: NkiTensor, op: Op, cmd: ReduceCmd, values:
     registers[...] = folded
 
 
-def require_registers(core: NeuronCore, name: str, dst: NkiTensor, cmd: ReduceCmd) -> None:
-    """`reduce` continues a chain, so VectorE's registers hold a value."""
-    if cmd is ReduceCmd.reduce and not core.defined["vector"][lanes(dst)].all():
+def require_registers(
+    core: NeuronCore, name: str, dst: NkiTensor, cmd: ReduceCmd, engine: str = "vector", use: str = "continues"
+) -> None:
+    """`reduce` continues a chain, so the engine's registers of dst's partitions hold a value."""
+    if (cmd is ReduceCmd.reduce or use != "continues") and not core.defined[engine][lanes(dst)].all():
         fail(
             "accumulator-undefined",
-            f"{name} with reduce_cmd reduce continues accumulator registers that hold no defined value",
+            f"{name} with reduce_cmd {cmd.name} {use} accumulator registers that hold no defined value",
             "start the chain with reduce_cmd.reset_reduce",
         )
 

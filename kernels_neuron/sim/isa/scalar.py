@@ -1,6 +1,6 @@
 """ScalarE instructions: a function of scaled and biased data, with sums along the way."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,13 +8,16 @@ import numpy as np
 from kernels_neuron.sim import array
 from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.register import require_version
 from kernels_neuron.sim.tensor import NkiTensor
 
+from .enums import engine as Engine
 from .enums import reduce_cmd as ReduceCmd
 from .ops import Op
 from .prices import PRICES, facts
-from .reduce import lanes
+from .reduce import lanes, require_registers
 from .rules import (
+    require_enum,
     require_generation,
     require_op,
     require_same_extent,
@@ -23,6 +26,7 @@ from .rules import (
     require_vector,
 )
 from .table import instruction
+from .vector import choose_engine
 
 
 @instruction
@@ -36,6 +40,7 @@ def activation(
     reduce_op: Op | None = None,
     reduce_res: NkiTensor | None = None,
     reduce_cmd: ReduceCmd = ReduceCmd.idle,
+    engine: Engine = Engine.scalar,
     name: str | None = None,
 ) -> Iterator[Step]:
     """dst = op(data * scale + bias) in float32, and optionally the running sum of each partition's results.
@@ -43,11 +48,13 @@ def activation(
     Operands: dst, data in SBUF or PSUM, one extent. scale: number or [P, 1] float32. bias: [P, 1] of any dtype but
     tfloat32, or a number from trn2 on. reduce_cmd: reset zeroes the engine's accumulators, reduce adds this row sum,
     reset_reduce replaces by it; reduce_res [P, 1] reads them out, which is a step of its own.
+    Engines: ScalarE; GpSimdE from NKI 0.7 and trn3 on, without accumulators.
     Source: NKI ISA reference, activation (its pseudo-code adds the old value twice on reduce; the text is followed).
     """
     _check(core, "activation", dst, op, data, bias, scale)
-    _check_reduction("activation", core, data, reduce_op, reduce_res, reduce_cmd)
-    yield from _steps(core, "activation", dst, op, data, bias, scale, reduce_res, reduce_cmd)
+    runs_on = _on("activation", core, engine, reduce_cmd, dst, data, bias, scale, reduce_res)
+    _check_reduction("activation", core, dst, reduce_op, reduce_res, reduce_cmd)
+    yield from _steps(core, "activation", runs_on, dst, op, data, bias, scale, reduce_res, reduce_cmd)
 
 
 @instruction
@@ -68,8 +75,9 @@ def activation_reduce(
     Source: NKI ISA reference, activation_reduce.
     """
     _check(core, "activation_reduce", dst, op, data, bias, scale)
-    _check_reduction("activation_reduce", core, data, reduce_op, reduce_res, ReduceCmd.reset_reduce)
-    yield from _steps(core, "activation_reduce", dst, op, data, bias, scale, reduce_res, ReduceCmd.reset_reduce)
+    command = ReduceCmd.reset_reduce
+    _check_reduction("activation_reduce", core, dst, reduce_op, reduce_res, command)
+    yield from _steps(core, "activation_reduce", "scalar", dst, op, data, bias, scale, reduce_res, command)
 
 
 def _check(core: NeuronCore, name: str, dst: NkiTensor, op: Op, data: NkiTensor, bias: Any, scale: Any) -> None:
@@ -83,7 +91,7 @@ def _check(core: NeuronCore, name: str, dst: NkiTensor, op: Op, data: NkiTensor,
         require_vector(name, "scale", scale, data.shape[0])
         if scale.dtype != "float32":
             fail("operand-dtype", f"{name} takes scale in float32, got {scale.dtype}")
-    elif not isinstance(scale, (int, float)):
+    elif not isinstance(scale, (int, float, np.integer, np.floating)):
         fail("operand-type", f"{name} takes scale as a number or a [{data.shape[0]}, 1] tile, got {scale!r}")
     _check_bias(core, name, op, bias, data.shape[0])
 
@@ -98,29 +106,53 @@ def _check_bias(core: NeuronCore, name: str, op: Op, bias: Any, partitions: int)
         require_vector(name, "bias", bias, partitions)
         if bias.dtype == "tfloat32":
             fail("operand-dtype", f"{name} takes bias of any dtype but tfloat32")
-    elif isinstance(bias, (int, float)):
+    elif isinstance(bias, (int, float, np.integer, np.floating)):
         require_generation(name, core, 3, f"{name} with a number as bias")
     else:
         fail("operand-type", f"{name} takes bias as a number or a [{partitions}, 1] tile, got {bias!r}")
 
 
 def _check_reduction(
-    name: str, core: NeuronCore, data: NkiTensor, reduce_op: Op | None, reduce_res: NkiTensor | None, command: ReduceCmd
+    name: str,
+    core: NeuronCore,
+    dst: NkiTensor,
+    reduce_op: Op | None,
+    reduce_res: NkiTensor | None,
+    command: ReduceCmd,
+    allowed: Sequence[str] = ("add",),
 ) -> None:
+    require_enum(name, "reduce_cmd", command, ReduceCmd)
     if command is ReduceCmd.load_reduce:
         fail("reduce-command", f"{name} takes reduce_cmd idle, reset, reduce or reset_reduce")
-    if reduce_op is not None and reduce_op.name != "add":
-        fail("reduce-op", f"{name} reduces with nl.add, got {reduce_op!r}")
+    if reduce_op is not None and require_op(name, "reduce_op", reduce_op).name not in allowed:
+        fail("reduce-op", f"{name} reduces with {', '.join(f'nl.{op}' for op in allowed)}, got {reduce_op!r}")
     if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce) and reduce_op is None:
-        fail("reduce-op", f"{name} with reduce_cmd {command.name} needs reduce_op=nl.add")
+        fail("reduce-op", f"{name} with reduce_cmd {command.name} needs reduce_op")
+    require_registers(core, name, dst, command, "scalar")
     if reduce_res is not None:
         require_tile(name, "reduce_res", reduce_res, core)
-        require_vector(name, "reduce_res", reduce_res, data.shape[0])
+        require_vector(name, "reduce_res", reduce_res, dst.shape[0])
+        if command is ReduceCmd.idle:
+            require_registers(core, name, dst, command, "scalar", "reads")
+
+
+def _on(name: str, core: NeuronCore, engine: Engine, command: ReduceCmd, *operands: Any) -> str:
+    """The engine that runs the function: ScalarE, or GpSimdE from trn3 on, which has no registers and no PSUM."""
+    require_enum(name, "engine", engine, Engine, Engine.scalar, Engine.gpsimd)
+    if engine is Engine.scalar:
+        return "scalar"
+    require_version(core, f"nisa.{name} with an engine", (0, 7))
+    require_generation(name, core, 4, f"{name} on gpsimd")
+    if command is not ReduceCmd.idle:
+        fail("reduce-command", f"{name} on gpsimd has no accumulator registers, got reduce_cmd {command.name}")
+    choose_engine(name, core, engine, ("gpsimd",), *[value for value in operands if isinstance(value, NkiTensor)])
+    return "gpsimd"
 
 
 def _steps(
     core: NeuronCore,
     name: str,
+    engine: str,
     dst: NkiTensor,
     op: Op,
     data: NkiTensor,
@@ -145,10 +177,17 @@ def _steps(
         array.store(dst.array(), result, dst.dtype, core.switches["fp8_overflow"])
 
     columns = [operand for operand in (bias, scale) if isinstance(operand, NkiTensor)]
-    price = PRICES[name](core.arch, facts("scalar", dst, data, op=op.name, pointer=bool(columns)))
-    yield Step("scalar", price, reads=(data, *columns), writes=(dst,), effect=effect)
+    price = PRICES[name](core.arch, facts(engine, dst, data, op=op.name, pointer=bool(columns)))
+    yield Step(engine, price, reads=(data, *columns), writes=(dst,), effect=effect)
+    _define(core, dst, command)
     if reduce_res is not None:
         yield _readout(core, reduce_res, accumulators)
+
+
+def _define(core: NeuronCore, dst: NkiTensor, command: ReduceCmd) -> None:
+    """The registers of dst's partitions hold a value from a reset or reduction on."""
+    if command is not ReduceCmd.idle:
+        core.defined["scalar"][lanes(dst)] = True
 
 
 def _readout(core: NeuronCore, reduce_res: NkiTensor, accumulators: np.ndarray) -> Step:
@@ -194,6 +233,7 @@ def activate2(
     reduce_op: Op | None = None,
     reduce_res: NkiTensor | None = None,
     reduce_cmd: ReduceCmd = ReduceCmd.idle,
+    engine: Engine = Engine.scalar,
     name: str | None = None,
 ) -> Iterator[Step]:
     """dst = op(op1(op0(data, imm0), imm1), relu_param) in float32, and optionally a running reduction of each row.
@@ -202,7 +242,7 @@ def activate2(
     dtype. (op0, op1): multiply and add, subtract or bypass; add, subtract or bypass with bypass. reverse0, reverse1
     swap the sides of an operator that is not bypass. op: a ScalarE function, or prelu with its slope in relu_param.
     reduce_op: add, maximum, minimum, abs_max or abs_min; reduce_cmd as activation, starting at its identity.
-    trn3 on. Engines: ScalarE. Source: NKI ISA reference, activate2.
+    trn3 on. Engines: ScalarE; GpSimdE from NKI 0.7 on, without accumulators. Source: NKI ISA reference, activate2.
     """
     require_generation("activate2", core, 4)
     require_tile("activate2", "dst", dst, core)
@@ -216,15 +256,10 @@ def activate2(
     if (reverse0 and pair[0] == "bypass") or (reverse1 and pair[1] == "bypass"):
         fail("reverse", f"activate2 reverses operators, not nl.bypass, got op0={op0!r} and op1={op1!r}")
     _check_immediates(core, data.shape[0], imm0=imm0, imm1=imm1, relu_param=relu_param)
-    if reduce_cmd is ReduceCmd.load_reduce:
-        fail("reduce-command", "activate2 takes reduce_cmd idle, reset, reduce or reset_reduce")
-    if reduce_op is not None and reduce_op.name not in _REDUCE2:
-        fail("reduce-op", f"activate2 reduces with {', '.join(_REDUCE2)}, got {reduce_op!r}")
-    if reduce_cmd is not ReduceCmd.idle and reduce_op is None:
-        fail("reduce-op", f"activate2 with reduce_cmd {reduce_cmd.name} needs reduce_op")
-    if reduce_res is not None:
-        require_tile("activate2", "reduce_res", reduce_res, core)
-        require_vector("activate2", "reduce_res", reduce_res, data.shape[0])
+    runs_on = _on("activate2", core, engine, reduce_cmd, dst, data, imm0, imm1, relu_param, reduce_res)
+    _check_reduction("activate2", core, dst, reduce_op, reduce_res, reduce_cmd, tuple(_REDUCE2))
+    if reduce_cmd is ReduceCmd.reset and reduce_op is None:
+        fail("reduce-op", "activate2 with reduce_cmd reset needs reduce_op, which says what to reset to")
     columns = [operand for operand in (imm0, imm1, relu_param) if isinstance(operand, NkiTensor)]
     accumulators = core.accumulators["scalar"][lanes(dst)]
 
@@ -240,8 +275,9 @@ def activate2(
             _reduce2(accumulators, values, reduce_op, reduce_cmd)
         array.store(dst.array(), values, dst.dtype, core.switches["fp8_overflow"])
 
-    price = PRICES["activate2"](core.arch, facts("scalar", dst, data, op=op.name, pointer=bool(columns)))
-    yield Step("scalar", price, reads=(data, *columns), writes=(dst,), effect=effect)
+    price = PRICES["activate2"](core.arch, facts(runs_on, dst, data, op=op.name, pointer=bool(columns)))
+    yield Step(runs_on, price, reads=(data, *columns), writes=(dst,), effect=effect)
+    _define(core, dst, reduce_cmd)
     if reduce_res is not None:
         yield _readout(core, reduce_res, accumulators)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernels_neuron.sim.isa.enums import engine as Engine
 from kernels_neuron.sim.isa.enums import reduce_cmd as ReduceCmd
 from kernels_neuron.sim.isa.ops import OPS
 
@@ -245,3 +246,49 @@ def test_every_partition_has_a_register_of_its_own(machine):
     call(second, ReduceCmd.reset_reduce, reduce_res=other)
     call(first, ReduceCmd.reduce, reduce_res=kept)
     assert (kept.array() == 4).all() and (other.array() == 10).all()
+
+
+def test_a_chain_starts_with_a_reset(machine):
+    bench = machine()
+    low, high = bench.tile(np.ones((32, 4))), bench.tile(np.ones((32, 4)), start=32)
+    result = bench.empty((32, 1), start=32)
+    chain = {"op": OPS["copy"], "reduce_op": OPS["add"]}
+    command = {cmd.name: {**chain, "reduce_cmd": cmd} for cmd in ReduceCmd}
+    bench.issue("activation", low, data=low, **command["reset_reduce"])
+    message = bench.refuses("accumulator-undefined", "activation", high, data=high, **command["reduce"])
+    assert "reduce_cmd reduce continues accumulator registers" in message
+    message = bench.refuses(
+        "accumulator-undefined", "activation", high, data=high, reduce_res=result, **command["idle"]
+    )
+    assert "reduce_cmd idle reads accumulator registers" in message
+    bench.issue("activation", high, data=high, **command["reset"])
+    bench.issue("activation", high, data=high, reduce_res=result, **command["reduce"])
+    np.testing.assert_array_equal(result.array(), np.full((32, 1), 4))
+    bench.issue("activation", low, data=low, **command["reduce"])
+    bench.refuses("enum-type", "activation", low, data=low, op=OPS["copy"], reduce_op=OPS["add"], reduce_cmd=1)
+
+
+def test_activate2_continues_only_a_chain_that_was_started(machine):
+    bench = machine("trn3")
+    tile = bench.tile(np.ones((4, 8)))
+    call = {"op": OPS["copy"], "data": tile, "imm0": 0.0, "imm1": 0.0, "op0": OPS["bypass"], "op1": OPS["bypass"]}
+    call |= {"reduce_op": OPS["maximum"]}
+    bench.refuses("accumulator-undefined", "activate2", tile, reduce_cmd=ReduceCmd.reduce, **call)
+    bench.issue("activate2", tile, reduce_cmd=ReduceCmd.reset_reduce, **call)
+    bench.issue("activate2", tile, reduce_cmd=ReduceCmd.reduce, **call)
+
+
+def test_gpsimd_runs_functions_on_trn3_without_registers(machine):
+    bench = machine("trn3")
+    tile, psum, out = bench.tile(np.ones((4, 8))), bench.tile(np.ones((4, 8)), buffer="psum"), bench.empty((4, 8))
+    (record,) = bench.issue("activation", out, OPS["square"], tile, scale=3.0, engine=Engine.gpsimd)
+    assert record.engine == "gpsimd" and record.price.issue_ns == pytest.approx((150 + 8) / 1.2)
+    np.testing.assert_array_equal(out.array(), np.full((4, 8), 9))
+    refuses = lambda rule, *args, bench=bench, **kw: bench.refuses(  # noqa: E731
+        rule, "activation", out, OPS["square"], *args, engine=Engine.gpsimd, **kw
+    )
+    refuses("gpsimd-psum", psum)
+    refuses("reduce-command", tile, reduce_op=OPS["add"], reduce_cmd=ReduceCmd.reset_reduce)
+    refuses("chip-generation", tile, bench=machine("trn2"))
+    refuses("api-version", tile, bench=machine("trn3", nki="0.6"))
+    bench.refuses("enum-value", "activation", out, OPS["square"], tile, engine=Engine.vector)
