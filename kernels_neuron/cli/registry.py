@@ -17,6 +17,7 @@ app = typer.Typer(
 
 Root = Annotated[Path, typer.Option("--root", help="The registry's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Scopes = Annotated[list[str] | None, typer.Option(metavar="SCOPE", help="Where: OWNER, OWNER/NAME or '*'.")]
 
 
 @app.command()
@@ -30,7 +31,7 @@ def serve(
     max_commit_mb: Annotated[int, typer.Option(help="The largest commit in MiB.", min=1)] = 512,
     max_mb: Annotated[int, typer.Option(help="The largest registry in MiB; 0 is no limit.", min=0)] = 0,
 ) -> None:
-    """Serve a folder as a Hub until interrupted; prints its URL. The first time also a token that may write.
+    """Serve a folder as a Hub until interrupted; prints its URL. The first time also a token.
 
     \b
     Example:
@@ -122,26 +123,54 @@ def gc(
 def token(
     user: Annotated[str, typer.Argument(help="Whose token it is; shown as the author of commits.")],
     root: Root = Path("registry"),
-    role: Annotated[str, typer.Option(help="write, or read for private repos.")] = "write",
+    read: Scopes = None,
+    write: Scopes = None,
+    admin: Scopes = None,
     revoke: Annotated[bool, typer.Option("--revoke", help="Forget the user's token.")] = False,
 ) -> None:
     """Make a token and print it, this once: the registry keeps its hash only.
 
+    --read: sees private repos; --write: also creates repos and publishes; --admin: also deletes and renames. Each takes
+    an owner, one repo as OWNER/NAME, or '*' for all, and may be repeated.
+
     \b
     Example:
-      kernels-neuron registry token ci --role read
+      kernels-neuron registry token ci --write org --read lab/neuron-gemm
     """
     from kernels_neuron.hub.store import Store, now
 
     tokens = Store.existing(root).tokens
-    if not revoke:
-        print(tokens.add(user, role, now()))
-    elif not tokens.revoke(user):
-        raise UsageError(f"there is no token for {user!r}")
+    if revoke:
+        if not tokens.revoke(user):
+            raise UsageError(f"there is no token for {user!r}")
+        return
+    given = {"read": read, "write": write, "admin": admin}
+    grants = {scope: role for role, scopes in given.items() for scope in scopes or ()}
+    if not grants:
+        raise UsageError("a token takes at least one right", hint="pass --read, --write or --admin with a scope")
+    print(tokens.add(user, grants, now()))
+
+
+@app.command(name="tokens")
+def tokens_(root: Root = Path("registry"), json: Json = False) -> None:
+    """List who has a token, and what it may where.
+
+    \b
+    Example:
+      kernels-neuron registry tokens --root registry
+    """
+    from kernels_neuron.hub.store import Store
+
+    known = Store.existing(root).tokens.all()
+    if json:
+        print_json([{"user": token.user, "grants": token.grants, "created": token.created} for token in known])
+        return
+    rows = [(token.user, scope, role, token.created) for token in known for scope, role in token.grants.items()]
+    table(("user", "scope", "role", "created"), rows)
 
 
 def _ready(url: str, first_token: str | None) -> None:
     print(url, flush=True)
     if first_token:
-        say(f"a token that may write, shown this once: {first_token}")
+        say(f"a token that may do everything, shown this once: {first_token}")
         say("clients take it from HF_TOKEN and the URL from HF_ENDPOINT")

@@ -60,7 +60,7 @@ def publish(
     key = read_private_key(sign) if sign else None
     with _target(to, token, dry_run) as api:
         step(f"ask {api.endpoint} for the right to publish")
-        owner = check_rights(api, owner)
+        owner = check_rights(api, owner, [kernel.repo for kernel in kernels])
         releases = [read_release(folder) for folder in _built(manifest, [kernel.name for kernel in kernels], step)]
         if key:
             step(f"sign with {public_text(key)}")

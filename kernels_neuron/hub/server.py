@@ -7,8 +7,8 @@ import re
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import IO, Any
+from dataclasses import dataclass, replace
+from typing import IO
 from urllib.parse import parse_qs, unquote
 
 from starlette.concurrency import run_in_threadpool
@@ -32,12 +32,16 @@ _SMALL_BODY_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class Route:
-    """A method, a path whose {names} match one segment each and {path...} the rest, and who may call it."""
+    """A method, a path whose {names} match one segment each and {path...} the rest, and the role it takes.
+
+    Without a role it is for everybody who may see the repo of the path. Where a role is given and the repo is named in
+    the body, the handler checks it.
+    """
 
     method: str
     pattern: str
     handler: Handler
-    writes: bool = False
+    role: str | None = None
 
     def match(self, method: str, segments: list[str]) -> dict[str, str] | None:
         """The values of the {names}, or None. `segments` are still encoded: a revision may hold an encoded '/'."""
@@ -91,15 +95,15 @@ ROUTES = [
     Route("GET", "/kernels/{owner}/{name}", web.kernel),
     Route("GET", "/health", accounts.health),
     Route("GET", "/metrics", accounts.metrics),
-    Route("POST", "/api/repos/create", repos.create, writes=True),
-    Route("DELETE", "/api/repos/delete", repos.delete, writes=True),
-    Route("POST", "/api/repos/move", repos.move, writes=True),
-    Route("POST", f"{_AT}/branch/{{rev}}", refs.create_branch, writes=True),
-    Route("DELETE", f"{_AT}/branch/{{rev}}", refs.delete_branch, writes=True),
-    Route("POST", f"{_AT}/tag/{{rev}}", refs.create_tag, writes=True),
-    Route("DELETE", f"{_AT}/tag/{{rev}}", refs.delete_tag, writes=True),
-    Route("POST", f"{_AT}/preupload/{{rev}}", commits.preupload, writes=True),
-    Route("POST", f"{_AT}/commit/{{rev}}", commits.commit, writes=True),
+    Route("POST", "/api/repos/create", repos.create, "write"),
+    Route("DELETE", "/api/repos/delete", repos.delete, "admin"),
+    Route("POST", "/api/repos/move", repos.move, "admin"),
+    Route("POST", f"{_AT}/branch/{{rev}}", refs.create_branch, "write"),
+    Route("DELETE", f"{_AT}/branch/{{rev}}", refs.delete_branch, "write"),
+    Route("POST", f"{_AT}/tag/{{rev}}", refs.create_tag, "write"),
+    Route("DELETE", f"{_AT}/tag/{{rev}}", refs.delete_tag, "write"),
+    Route("POST", f"{_AT}/preupload/{{rev}}", commits.preupload, "write"),
+    Route("POST", f"{_AT}/commit/{{rev}}", commits.commit, "write"),
     Route("GET", f"{_AT}/xet-write-token/{{rev}}", commits.no_xet),
     Route("GET", f"{_AT}/xet-read-token/{{rev}}", commits.no_xet),
 ]
@@ -157,19 +161,16 @@ class _Exchange:
         self._require_pace(f"user {self.caller.user}" if self.caller else self._address())
         route, params = _route(self.request)
         self.pattern = route.pattern
-        if route.writes:
-            _require_writer(self.caller)
+        call = _call(self.request, self.store, self.policy, params, self.caller)
+        if route.role:  # before the body is read
+            await run_in_threadpool(_authorize, call, route.role)
         if self.request.method in ("GET", "HEAD"):
-            return await self._call(route, params, io.BytesIO(), 0)
+            return await run_in_threadpool(route.handler, call)
         with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as body:
             is_commit = route.handler is commits.commit
             limit = self.policy.max_commit_bytes if is_commit else _SMALL_BODY_BYTES
             size = await _read_body(self.request, body, limit)
-            return await self._call(route, params, body, size)
-
-    async def _call(self, route: Route, params: dict[str, str], body: Any, size: int) -> Response:
-        call = _call(self.request, self.store, self.policy, params, self.caller, body, size)
-        return await run_in_threadpool(route.handler, call)
+            return await run_in_threadpool(route.handler, replace(call, body=body, size=size))
 
     def _require_pace(self, who: str, *, take: bool = True) -> None:
         wait = self.policy.rate.wait_seconds(who, take=take)
@@ -212,12 +213,13 @@ def _caller(authorization: str, tokens: Tokens) -> Token:
     return known
 
 
-def _require_writer(caller: Token | None) -> None:
-    # 403 for the anonymous too: huggingface_hub reads a 401 on a repo's URL as "no such repo"
-    if caller is None:
-        raise Denied(403, "writing takes a token with the role write: set HF_TOKEN")
-    if caller.role != "write":
-        raise Denied(403, f"the token of {caller.user} has the role {caller.role}, writing takes the role write")
+def _authorize(call: Call, role: str) -> None:
+    if "name" in call.params:
+        call.repo()
+        call.require(role, call.repo_id)
+    elif call.caller is None or not call.caller.may(role):
+        who = f"the token of {call.caller.user} has none" if call.caller else "set HF_TOKEN"
+        raise Denied(403, f"this takes a token with {role} rights: {who}")
 
 
 async def _read_body(request: Request, body: IO[bytes], limit: int) -> int:
@@ -235,9 +237,7 @@ async def _read_body(request: Request, body: IO[bytes], limit: int) -> int:
     return size
 
 
-def _call(
-    request: Request, store: Store, policy: Policy, params: dict[str, str], caller: Token | None, body: Any, size: int
-) -> Call:
+def _call(request: Request, store: Store, policy: Policy, params: dict[str, str], caller: Token | None) -> Call:
     host = request.headers.get("host", "")
     if not _HOST.fullmatch(host):
         raise Denied(400, "the Host header is not a host name")
@@ -248,7 +248,7 @@ def _call(
     path = (request.scope.get("raw_path") or b"").decode("latin-1")
     endpoint, head = f"{request.scope['scheme']}://{host}", request.method == "HEAD"
     ranged = "range" in request.headers
-    return Call(store, policy, endpoint, path, query, params, caller, body, size, head, ranged)
+    return Call(store, policy, endpoint, path, query, params, caller, io.BytesIO(), head=head, ranged=ranged)
 
 
 def _decoded(segment: str) -> str:

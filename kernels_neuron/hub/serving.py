@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kernels_neuron.errors import HubError
 
-from .storage.tokens import Token, Tokens
+from .storage.tokens import EVERYWHERE, Token, Tokens
 from .store import Store, now
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A registry that answers at `url`; `token` may write and is known to this server only."""
+    """A registry that answers at `url`; `token` may do everything and is known to this server only."""
 
     url: str
     token: str
@@ -56,7 +56,7 @@ def run_server(
     store = Store(root)
     with _alone(store):
         tokens = _PlusOne(store.tokens)
-        token = tokens.add(user, "write", now(), keep=False)
+        token = tokens.add(user, {EVERYWHERE: "admin"}, now(), keep=False)
         with _bound(LOOPBACK, port) as sock:
             server = _uvicorn(store, settings or Settings(untrusted=untrusted), tokens)
             thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, name="registry", daemon=True)
@@ -78,11 +78,11 @@ def serve(
     settings: Settings | None = None,
     on_ready: Callable[[str, str | None], None] = lambda url, token: None,
 ) -> None:
-    """Serve the registry in `root` until interrupted. on_ready gets the URL, and a write token where there was none."""
+    """Serve the registry in `root` until interrupted. on_ready gets the URL, and a first token where there was none."""
     store = Store(root)
     settings = settings or Settings()
     with _alone(store), _bound(host, port) as sock:
-        first = None if store.tokens.all() else store.tokens.add("admin", "write", now())
+        first = None if store.tokens.all() else store.tokens.add("admin", {EVERYWHERE: "admin"}, now())
         server = _uvicorn(store, settings, store.tokens)
         if settings.access_log:
             log = logging.getLogger("kernels_neuron.registry.access")

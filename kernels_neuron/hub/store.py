@@ -330,7 +330,8 @@ class Store:
                 continue
             other = known.partition("/")[0]
             if known.lower() == repo_id.lower() or (other != owner and other.lower() == owner.lower()):
-                raise Refused(f"repo id {repo_id!r} differs from {known!r} only by case")
+                # the other one is not named: the caller may not be allowed to know of it
+                raise Refused(f"repo id {repo_id!r} differs from one that exists only by case")
 
     def _drop_empty(self, folder: Path) -> None:
         if not any(folder.iterdir()):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from kernels_neuron.signing import SIGNATURES, sign, signature_path
 
 from .card import front_matter_problem
 from .gate import Verdict, judge
+from .storage.tokens import may
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -24,7 +25,7 @@ KERNEL = "kernel"
 CARD = "README.md"
 _DECLINED = {
     401: ("the token is unknown to {endpoint}", "set HF_TOKEN to a token of that server"),
-    403: ("{endpoint} lets this token not write: {said}", "set HF_TOKEN to a token with the role write"),
+    403: ("{endpoint} lets this token not write: {said}", "set HF_TOKEN to a token that may write there"),
     404: ("{endpoint} has no such repo or revision: {said}", "check --to and --owner"),
     412: ("somebody else published to the same branch meanwhile: {said}", "run publish again"),
 }
@@ -124,8 +125,8 @@ def connect(endpoint: str, token: str | None = None) -> "HfApi":
     return HfApi(endpoint.rstrip("/"), token=token, library_name="kernels-neuron")
 
 
-def check_rights(api: "HfApi", owner: str | None = None) -> str:
-    """The owner to publish under (by default the caller), after making sure that the token may. Writes nothing."""
+def check_rights(api: "HfApi", owner: str | None, names: Sequence[str]) -> str:
+    """The owner to publish these repos under (for None the caller), after making sure the token may. Writes nothing."""
     with _explained(api):
         me = api.whoami()
     if not isinstance(me, dict) or "name" not in me:
@@ -136,14 +137,18 @@ def check_rights(api: "HfApi", owner: str | None = None) -> str:
             f"the token of {me['name']} at {api.endpoint} may only read",
             hint="set HF_TOKEN to a token with the role write",
         )
-    # a Hub names the organizations of the caller; our registry lets a writer publish under any name
-    allowed = [me["name"], *(org["name"] for org in me.get("orgs", []))]
-    if owner is not None and owner not in allowed and not me.get("anyOwner"):
-        raise HubError(
-            f"{me['name']} may not publish under {owner!r} at {api.endpoint}",
-            hint=f"choose --owner from {', '.join(allowed)}",
-        )
-    return owner or me["name"]
+    mine, owner = me["name"], owner or me["name"]
+    grants = me.get("grants")
+    if grants is not None:  # our registry says exactly what the token may
+        refused = [repo_id for name in names if not may(grants, "write", repo_id := f"{owner}/{name}")]
+        hint = f"the token writes {', '.join(scope for scope in grants if may({scope: grants[scope]}, 'write'))}"
+    else:  # a Hub names the organizations of the caller
+        allowed = [mine, *(org["name"] for org in me.get("orgs", []))]
+        refused = [] if owner in allowed else [f"{owner}/{name}" for name in names]
+        hint = f"choose --owner from {', '.join(allowed)}"
+    if refused:
+        raise HubError(f"{mine} may not publish {', '.join(refused)} at {api.endpoint}", hint=hint)
+    return owner
 
 
 def plan_upload(api: "HfApi", release: Release, owner: str) -> Plan:

@@ -39,16 +39,28 @@ def test_verify_exits_1_exactly_where_something_is_damaged(store, capsys):
     assert json.loads(capsys.readouterr().out)["ok"] is False
 
 
-def test_a_token_is_printed_once_and_can_be_revoked(store, capsys):
-    argv = ["registry", "token", "ci", "--root", str(store.root), "--role", "read"]
+def test_a_token_is_printed_once_listed_without_its_secret_and_can_be_revoked(store, capsys):
+    root = ["--root", str(store.root)]
+    argv = ["registry", "token", "ci", *root, "--write", "org", "--read", "lab/relu", "--read", "team"]
     assert run(argv) == 0
     secret = capsys.readouterr().out.strip()
-    assert Store(store.root).tokens.find(secret).role == "read"
+    grants = {"org": "write", "lab/relu": "read", "team": "read"}
+    assert Store(store.root).tokens.find(secret).grants == grants
+    assert run(["registry", "tokens", *root]) == 0
+    shown = capsys.readouterr().out
+    assert "ci    lab/relu  read" in shown and secret not in shown
+    assert run(["registry", "tokens", *root, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["user"], row["grants"]) == ("ci", grants) and "sha256" not in row
     assert run(argv) == 1
     assert "revoke it first" in capsys.readouterr().err
     assert run([*argv, "--revoke"]) == 0
     assert Store(store.root).tokens.find(secret) is None
     assert run([*argv, "--revoke"]) == 2
+    assert run(["registry", "token", "x", *root]) == 2
+    assert "at least one right" in capsys.readouterr().err
+    assert run(["registry", "token", "x", *root, "--write", "a/b/c"]) == 1
+    assert "a/b/c" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", ["list", "verify"])

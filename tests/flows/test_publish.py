@@ -76,7 +76,7 @@ def test_a_folder_is_served_for_as_long_as_it_takes(manifest, tmp_path):
 
 
 def test_rights_are_tried_before_the_build(manifest, server):
-    reader = server.store.tokens.add("reader", "read", "now")
+    reader = server.store.tokens.add("reader", {"*": "read"}, "now")
     for token in (reader, "hf_wrong"):
         with pytest.raises(HubError):
             send(manifest, server, token=token)

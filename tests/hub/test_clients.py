@@ -64,7 +64,7 @@ api.delete_repo("org/moved", **kind)
 def test_huggingface_hub_raises_its_own_exceptions(server, client, kernel):
     upload(connect(server.url, server.token), read_release(kernel), "org")
     server.store.create("org/hidden", author="x", private=True)
-    reader = server.store.tokens.add("reader", "read", "now")
+    reader = server.store.tokens.add("reader", {"*": "read"}, "now")
     code = f"""{HF_API}
 get = lambda repo, path, **kw: refused(hf_hub_download, repo, path, **kind, **kw)
 out["repo"] = get("org/nope", "x"), get("org/nope", "x", token={reader!r})
@@ -85,7 +85,7 @@ out["digest"] = refused(api.upload_file, path_or_fileobj=b"planted", token={serv
     assert out["file"][0] == out["folder"][0] == "RemoteEntryNotFoundError"
     assert (out["hidden"][0], out["seen"]) == ("RepositoryNotFoundError", "main")
     assert out["wrong"][0] == "HfHubHTTPError" and "Invalid credentials" in out["wrong"][1]
-    assert out["reader"][0] == "HfHubHTTPError" and "role" in out["reader"][1]
+    assert out["reader"][0] == "HfHubHTTPError" and "rights" in out["reader"][1]
     assert out["anonymous"][0] == "HfHubHTTPError" and "HF_TOKEN" in out["anonymous"][1]
     assert out["digest"][0] == "BadRequestError" and "layers.py does not match its digest" in out["digest"][1]
     assert "org/new" not in server.store.ids()

@@ -93,7 +93,7 @@ def kill(pid: int) -> None:
 def test_a_server_killed_during_a_commit_loses_nothing_it_acknowledged_and_shows_no_half(tmp_path):
     rng = random.Random(5)
     store = Store(tmp_path)
-    token = store.tokens.add("tester", "write", "now")
+    token = store.tokens.add("tester", {"*": "write"}, "now")
     store.create(REPO, author="tester")
     acknowledged: list[str] = []
     killed_in_flight = 0

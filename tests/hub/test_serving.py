@@ -92,7 +92,7 @@ def test_the_command_prints_its_url_and_the_first_token_once_and_ends_on_interru
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     token = next(word for word in said.split() if word.startswith("hf_"))
-    assert Store(tmp_path).tokens.find(token).role == "write"
+    assert Store(tmp_path).tokens.find(token).may("admin", "any/repo")
     assert process.returncode == 0, said
 
     again = start(tmp_path)

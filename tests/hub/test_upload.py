@@ -155,24 +155,24 @@ def test_a_private_repo_is_made_private(server, api, kernel):
 
 
 def test_rights_are_the_callers_own(server):
-    assert check_rights(connect(server.url, server.token)) == "local"
-    assert check_rights(connect(server.url, server.token), "org") == "org"
-    reader = server.store.tokens.add("reader", "read", "now")
+    assert check_rights(connect(server.url, server.token), None, ["k"]) == "local"
+    assert check_rights(connect(server.url, server.token), "org", ["k"]) == "org"
+    reader = server.store.tokens.add("reader", {"*": "read"}, "now")
     with pytest.raises(HubError, match=r"reader .* may only read") as error:
-        check_rights(connect(server.url, reader), "org")
+        check_rights(connect(server.url, reader), "org", ["k"])
     assert "HF_TOKEN" in error.value.hint
 
 
 def test_a_wrong_token_is_one_clear_error(server):
     with pytest.raises(HubError, match=f"the token is unknown to {server.url}") as error:
-        check_rights(connect(server.url, "hf_wrong"), "org")
+        check_rights(connect(server.url, "hf_wrong"), "org", ["k"])
     assert "HF_TOKEN" in error.value.hint
 
 
 def test_no_token_is_one_clear_error(server, monkeypatch):
     monkeypatch.setattr("huggingface_hub.hf_api.get_token", lambda: None)
     with pytest.raises(HubError, match="publishing takes a token") as error:
-        check_rights(connect(server.url), "org")
+        check_rights(connect(server.url), "org", ["k"])
     assert "HF_TOKEN" in error.value.hint
 
 
@@ -181,7 +181,7 @@ def test_a_registry_that_is_down_is_one_clear_error():
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         with pytest.raises(HubError, match=f"no Hub answers at {url}") as error:
-            check_rights(connect(url, "hf_x"), "org")
+            check_rights(connect(url, "hf_x"), "org", ["k"])
     assert "registry serve" in error.value.hint
 
 
@@ -199,7 +199,7 @@ def test_something_that_is_not_a_hub_is_one_clear_error():
         thread = threading.Thread(target=page.handle_request)
         thread.start()
         with pytest.raises(HubError, match="is not a Hub"):
-            check_rights(connect(f"http://127.0.0.1:{page.server_port}", "hf_x"), "org")
+            check_rights(connect(f"http://127.0.0.1:{page.server_port}", "hf_x"), "org", ["k"])
         thread.join()
 
 

@@ -4,19 +4,23 @@ from starlette.responses import JSONResponse, Response
 
 from ..card import front_matter_problem
 from ..metrics import CONTENT_TYPE
+from ..storage.tokens import EVERYWHERE
 from .call import Call, Denied, text
 
 
 def whoami(call: Call) -> Response:
-    """The caller. `anyOwner` is ours: a writer here may publish under every owner name, not only those in `orgs`."""
+    """The caller. `grants` is ours: what the token may where; a Hub has other words for its fine-grained tokens."""
     if call.caller is None:
         raise Denied(401, "Invalid username or password.")
-    user, role = call.caller.user, call.caller.role
-    owners = sorted({repo_id.partition("/")[0] for repo_id in call.store.ids()} - {user})
-    orgs = [{"type": "org", "id": name, "name": name, **_face(name), "roleInOrg": role} for name in owners]
+    user, grants = call.caller.user, call.caller.grants
+    owned = {scope: role for scope, role in grants.items() if scope not in (EVERYWHERE, user) and "/" not in scope}
+    orgs = [
+        {"type": "org", "id": name, "name": name, **_face(name), "roleInOrg": owned[name]} for name in sorted(owned)
+    ]
+    role = "fineGrained" if list(grants) != [EVERYWHERE] else "read" if grants[EVERYWHERE] == "read" else "write"
     access = {"displayName": user, "role": role, "createdAt": call.caller.created}
     answer = {"type": "user", "id": user, "name": user, **_face(user), "isPro": False, "orgs": orgs}
-    return JSONResponse({**answer, "anyOwner": True, "auth": {"type": "access_token", "accessToken": access}})
+    return JSONResponse({**answer, "grants": grants, "auth": {"type": "access_token", "accessToken": access}})
 
 
 def organization(call: Call) -> Response:

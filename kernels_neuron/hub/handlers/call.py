@@ -86,14 +86,28 @@ class Call:
 
     def repo(self) -> Repo:
         """The repo of the path, if the caller may see it."""
-        repo = self.store.repo(self.repo_id)
-        if not self.may_see(repo):
-            raise RepoMissing(f"there is no repo {self.repo_id}")
+        return self.known(self.repo_id)
+
+    def known(self, repo_id: str) -> Repo:
+        """A repo, if the caller may see it; one that is hidden is missing like one that is not there."""
+        repo = self.store.repo(repo_id)
+        if not self.may_see(repo_id, repo.private):
+            raise RepoMissing(f"there is no repo {repo_id}")
         return repo
 
-    def may_see(self, repo: Repo) -> bool:
+    def may_see(self, repo_id: str, private: bool) -> bool:
         """Whether the caller may know that the repo exists."""
-        return self.caller is not None or not repo.private
+        return not private or (self.caller is not None and self.caller.may("read", repo_id))
+
+    def require(self, role: str, repo_id: str) -> None:
+        """Raise unless the caller has this role for a repo, which need not exist. 403 and not 401, also for nobody.
+
+        huggingface_hub reads a 401 on a repo's URL as "no such repo".
+        """
+        if self.caller is None:
+            raise Denied(403, f"this takes a token with the role {role} for {repo_id}: set HF_TOKEN")
+        if not self.caller.may(role, repo_id):
+            raise Denied(403, f"the token of {self.caller.user} has no {role} rights to {repo_id}")
 
     def asked(self, name: str, default: str = "") -> str:
         """A query parameter's last value."""

@@ -34,7 +34,6 @@ def preupload(call: Call) -> Response:
 
 def commit(call: Call) -> Response:
     """Apply one NDJSON commit to a branch, or to a new pull request with create_pr=1."""
-    call.repo()
     _require_room(call)
     ref = call.params["rev"]
     with call.store.blobs.batch() as batch:

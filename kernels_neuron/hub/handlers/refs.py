@@ -20,28 +20,24 @@ def index(call: Call) -> Response:
 
 def create_branch(call: Call) -> Response:
     """A branch at `startingPoint`, else at main."""
-    call.repo()
     call.store.create_branch(call.repo_id, call.params["rev"], text(call.json(), "startingPoint", "main"))
     return Response(status_code=201)
 
 
 def delete_branch(call: Call) -> Response:
     """Remove a branch."""
-    call.repo()
     call.store.delete_branch(call.repo_id, call.params["rev"])
     return Response()
 
 
 def create_tag(call: Call) -> Response:
     """A tag at the revision of the path."""
-    call.repo()
     call.store.create_tag(call.repo_id, text(call.json(), "tag"), call.params["rev"])
     return Response()
 
 
 def delete_tag(call: Call) -> Response:
     """Remove a tag."""
-    call.repo()
     call.store.delete_tag(call.repo_id, call.params["rev"])
     return Response()
 

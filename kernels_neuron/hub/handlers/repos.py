@@ -14,6 +14,7 @@ def create(call: Call) -> Response:
     """A new repo. One that exists answers 409 with its url, which is all that exist_ok=True needs."""
     body = call.json()
     repo_id = _named(call, body)
+    call.require("write", repo_id)
     private = body.get("private") is True or text(body, "visibility", "public") == "private"
     answer = {"url": f"{call.endpoint}/kernels/{repo_id}", "name": repo_id, "id": repo_id}
     try:
@@ -25,7 +26,10 @@ def create(call: Call) -> Response:
 
 def delete(call: Call) -> Response:
     """Remove a repo."""
-    call.store.delete(_named(call, call.json()))
+    repo_id = _named(call, call.json())
+    call.known(repo_id)
+    call.require("admin", repo_id)
+    call.store.delete(repo_id)
     return JSONResponse({})
 
 
@@ -33,8 +37,11 @@ def move(call: Call) -> Response:
     """Rename a repo. The old name is free at once; no redirect is kept."""
     body = call.json()
     _require_kernel(body)
-    new = text(body, "toRepo")
-    call.store.move(text(body, "fromRepo"), new)
+    old, new = text(body, "fromRepo"), text(body, "toRepo")
+    call.known(old)
+    call.require("admin", old)
+    call.require("write", new)
+    call.store.move(old, new)
     return JSONResponse({"url": f"{call.endpoint}/kernels/{new}"})
 
 
@@ -42,7 +49,11 @@ def index(call: Call) -> Response:
     """The repos that the caller may see; `author` and `search` narrow them."""
     repos = [call.store.repo(repo_id) for repo_id in call.store.ids()]
     author, search = call.asked("author"), call.asked("search").lower()
-    wanted = [repo for repo in repos if call.may_see(repo) and author in ("", repo.owner) and search in repo.id.lower()]
+    wanted = [
+        repo
+        for repo in repos
+        if call.may_see(repo.id, repo.private) and author in ("", repo.owner) and search in repo.id.lower()
+    ]
     downloads = call.store.downloads.all()
     return page(call, [_info(repo, call.store.commit(repo, "main"), downloads) for repo in wanted])
 

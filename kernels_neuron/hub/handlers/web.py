@@ -50,7 +50,7 @@ def kernel(call: Call) -> Response:
 def _releases(call: Call) -> dict[str, list[Holding]]:
     found: dict[str, list[Holding]] = {}
     for holding in holdings(call.store):
-        if call.caller is not None or not holding.private:
+        if call.may_see(holding.repo_id, holding.private):
             found.setdefault(holding.repo_id, []).append(holding)
     return found
 
