@@ -2,49 +2,24 @@
 
 A tile is live from its first write to its last use in program order. Pinned tiles (`address=`) go where they say. PSUM
 tiles take whole banks in rotation. SBUF tiles take the next free bytes above the previous tile, around the end, as a
-compiler that rotates buffers does; when that leaves too many holes, first fit from the bottom is tried instead, and
-then the largest tiles first.
+compiler that rotates buffers does; when that leaves too many holes, first fit from the bottom is tried instead, then
+the largest tiles first, then tiles side by side across partitions (pack.py).
 Source: NKI release notes 0.3.0 (address rotation cannot be turned off); rotation order assumed.
 """
 
 import bisect
 import heapq
-from dataclasses import dataclass
 
 import numpy as np
 
 from kernels_neuron.arch import Arch
 from kernels_neuron.errors import KernelError
 
-from .trace import Place, Tile, Trace
+from .lives import Life, lives
+from .pack import pack
+from .trace import Place, Trace
 
 Span = tuple[int, int]  # [first byte, end) on every partition
-
-
-@dataclass(frozen=True)
-class Life:
-    """A tile with the record indices of its first write and last use."""
-
-    tile: Tile
-    first: int
-    last: int
-
-    def meets(self, other: "Life") -> bool:
-        """Whether both are live at one time."""
-        return self.first <= other.last and other.first <= self.last
-
-
-def lives(trace: Trace) -> list[Life]:
-    """Life of every on-chip tile that is used, in order of first write."""
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
-    for index, region, _ in trace.uses():
-        first.setdefault(region.tile, index)
-        last[region.tile] = index
-    on_chip = [tile for tile in trace.tiles.values() if tile.on_chip and tile.id in first]
-    return sorted(
-        (Life(tile, first[tile.id], last[tile.id]) for tile in on_chip), key=lambda life: (life.first, life.tile.id)
-    )
 
 
 def place(trace: Trace, arch: Arch) -> None:
@@ -106,6 +81,9 @@ def _place_sbuf(trace: Trace, sbuf: list[Life], arch: Arch) -> dict[int, Place]:
         if found is not None:
             return places | found
         overfull = max(free, key=lambda life: life.tile.nbytes)
+    found = pack(trace, free, pinned, capacity)
+    if found is not None:
+        return places | found
     around = [other for other in sbuf if other.first <= overfull.first <= other.last and other is not overfull]
     raise _capacity(trace, "sbuf", overfull, around, arch)
 

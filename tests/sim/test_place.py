@@ -52,7 +52,7 @@ def test_capacity_is_judged_by_each_chips_own_limit(arch):
 
 
 def test_capacity_counts_the_fullest_partition():
-    tiles = [("sbuf", 1, 4, None)] * 1000 + [("sbuf", 128, 196608 - 3996, None)]
+    tiles = [("sbuf", 65, 4, None)] * 1000 + [("sbuf", 128, 196608 - 3996, None)]
     uses = [(None, i) for i in range(1001)] + [(i, i) for i in range(1001)]
     assert "196612 on partition 0" in refused("sbuf-capacity", trace_of(tiles, uses, "trn1"))
 
