@@ -75,6 +75,7 @@ class Arch:
 
     dma_engines: int = 16  # [dma]
     dma_max_descriptor_bytes: int = 4096  # [trace]
+    dma_efficient_descriptor_bytes: int = 2048  # [dma] "at least 2 KiB"; 4 KiB saturate
     dma_issue_ns: float = 477.0  # [trace] hardware DGE, per DMA instruction
     dma_issue_per_descriptor_ns: float = 0.37  # [trace]
     dma_gap_ns: float = 47.0  # [trace] between two DMA instructions of one queue

@@ -10,6 +10,7 @@ from .output import print_json, say, table
 if TYPE_CHECKING:
     from kernels_neuron.cost.imported import Comparison
     from kernels_neuron.cost.profile import Profile
+    from kernels_neuron.cost.traffic import DmaUse
 
 TIMED_OUT = 124  # what coreutils' timeout exits with
 LINES_SHOWN = 8
@@ -149,8 +150,35 @@ def _print(found: "Profile") -> None:
         f"  bound {found.bound_us:.2f} us, {found.instructions} instructions, simulated in {found.sim_wall_s:.2f} s\n"
     )
     table(("engine", "busy"), [(name, f"{share:.1%}") for name, share in found.engines.items()])
+    _print_dma(found.dma)
+    print("\nwhat would help most if it were free")
+    helped = [(round(h.saved_us, 3), f"{h.share:.1%}", h.part, h.name) for h in found.would_help if h.saved_us > 0]
+    table(("saved us", "of body", "", ""), helped[:LINES_SHOWN])
     print("\ncritical path")
-    rows = [(f"{s.share:.1%}", s.engine, s.instruction, s.where, round(s.us, 3), s.times) for s in found.path]
-    table(("share", "engine", "instruction", "line", "us", "times"), rows[:LINES_SHOWN])
+    rows = [
+        (
+            f"{s.share:.1%}",
+            s.engine,
+            s.instruction,
+            s.where,
+            round(s.us, 3),
+            s.times,
+            str(s.waits[0][0]) if s.waits else None,
+        )
+        for s in found.path
+    ]
+    table(("share", "engine", "instruction", "line", "us", "times", "waiting for"), rows[:LINES_SHOWN])
     if len(rows) > LINES_SHOWN:
         print(f"and {len(rows) - LINES_SHOWN} more lines")
+
+
+def _print_dma(found: "DmaUse") -> None:
+    total = found.total
+    if not total.transfers:
+        return
+    print(
+        f"\nDMA {total.nbytes:,} bytes in {total.transfers} transfers: {found.share_of_peak:.1%} of what the engines can "
+        f"move in the body, {found.busy_share_of_peak:.1%} of it while they have work\n"
+        f"  {total.descriptors:,} descriptors of {total.mean_descriptor_bytes:,.0f} bytes in the mean, "
+        f"{total.small_share:.1%} of them under {found.efficient_bytes}"
+    )

@@ -1,15 +1,20 @@
 """The critical path: which source lines the time of a timeline is made of."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from kernels_neuron.sim.trace import Record, Trace
 
 from .timeline import Timeline
+from .waits import Wait, wait_of
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Time that one source line holds the path, and whether it does so working or being waited for by its own queue."""
+    """Time that one source line holds the path, and what it waited for before it began.
+
+    waits  what decided its starts, and how often, most frequent first; none for what begins with the kernel
+    """
 
     where: str
     instruction: str
@@ -17,6 +22,21 @@ class Segment:
     us: float
     share: float
     times: int
+    waits: tuple[tuple[Wait, int], ...] = ()
+
+    def __str__(self) -> str:
+        waiting = f", waiting for {self.waits[0][0]}" if self.waits else ""
+        times = f"in {self.times}" if self.times > 1 else "once"
+        return f"{self.share:.0%} {self.engine} {self.instruction} at {self.where}, {self.us:.2f} us {times}{waiting}"
+
+
+@dataclass
+class _Held:
+    """What a line has of the path so far."""
+
+    ns: float = 0.0
+    times: int = 0
+    waits: Counter[Wait] = field(default_factory=Counter)
 
 
 def critical_path(trace: Trace, timeline: Timeline) -> list[Segment]:
@@ -26,17 +46,20 @@ def critical_path(trace: Trace, timeline: Timeline) -> list[Segment]:
     """
     if not trace.records:
         return []
-    spent: dict[tuple[str, str, str], tuple[float, int]] = {}
+    spent: dict[tuple[str, str, str], _Held] = {}
 
-    def spend(where: str, name: str, engine: str, ns: float) -> None:
-        before, times = spent.get((where, name, engine), (0.0, 0))
-        spent[where, name, engine] = before + ns, times + 1
+    def spend(where: str, name: str, engine: str, ns: float) -> _Held:
+        held = spent.setdefault((where, name, engine), _Held())
+        held.ns, held.times = held.ns + ns, held.times + 1
+        return held
 
     index, until = _last(timeline), timeline.body_ns
     while index >= 0:
         record, start = trace.records[index], timeline.start[index]
         where = trace.where(record.where)
-        spend(where, record.name, _unit(record), until - start)
+        held = spend(where, record.name, unit_of(record), until - start)
+        if wait := wait_of(trace, index, timeline.cause[index]):
+            held.waits[wait] += 1
         until = start
         table = timeline.tables.get(index)
         if table and table[1] >= start:
@@ -46,7 +69,10 @@ def critical_path(trace: Trace, timeline: Timeline) -> list[Segment]:
     if until > 0:
         spend("launch", "start of the queues", "-", until)
     total = timeline.body_ns or 1.0
-    segments = [Segment(*key, ns / 1e3, ns / total, times) for key, (ns, times) in spent.items()]
+    segments = [
+        Segment(*key, held.ns / 1e3, held.ns / total, held.times, tuple(held.waits.most_common()))
+        for key, held in spent.items()
+    ]
     return sorted(segments, key=lambda segment: -segment.us)
 
 
@@ -55,5 +81,6 @@ def _last(timeline: Timeline) -> int:
     return max(range(len(ends)), key=ends.__getitem__)
 
 
-def _unit(record: Record) -> str:
+def unit_of(record: Record) -> str:
+    """The engine that does the work of a record: a transfer's is "dma", whichever queue triggers it."""
     return "dma" if record.price.transfer is not None else record.engine

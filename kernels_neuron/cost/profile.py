@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,10 +15,12 @@ from kernels_neuron.sim.context import Run, current_scope, using
 from kernels_neuron.sim.run import simulate
 from kernels_neuron.sim.trace import Trace
 
-from .bound import hbm_bytes, macs, roofline
+from .bound import Bound, hbm_bytes, macs, roofline
+from .free import Help, would_help
 from .path import Segment, critical_path
 from .perfetto import write_chrome_trace
-from .timeline import ENGINES, Timeline, phases_of, plan, replay
+from .timeline import ENGINES, Plan, Timeline, phases_of, plan, replay
+from .traffic import DmaUse, dma_use
 
 
 @dataclass(frozen=True)
@@ -26,10 +29,14 @@ class Profile:
 
     body_us       mean over the throttle phases, launch excluded; with two cores the slower one
     low_us, high_us   least and greatest body over the phases, launch excluded
-    bound_us      least possible: multiply-accumulates at peak, every HBM byte once
+    bound         least possible: multiply-accumulates at peak, every HBM byte once
+    flops, hbm_bytes   what the bound is made of
+    dtype         whose TensorE peak bounds it
     engines       busy share of each engine during the body, of the slower core
     path          critical path of the middle phase, longest line first
+    dma           what its transfers move, and how well
     instructions  NKI instructions of all programs
+    programs      trace, plan and timeline (middle phase) of each program, the slower one first
     validated     whether this chip's model was compared with measurements
     sim_wall_s    how long our own simulator took
     """
@@ -41,13 +48,22 @@ class Profile:
     low_us: float
     high_us: float
     launch_us: float
-    bound_us: float
+    bound: Bound
+    flops: float
+    hbm_bytes: int
+    dtype: str
     engines: dict[str, float]
     path: list[Segment]
+    dma: DmaUse
     instructions: int
-    programs: list[tuple[Trace, Timeline]] = field(repr=False)
+    programs: list[tuple[Trace, Plan, Timeline]] = field(repr=False)
     sim_wall_s: float = 0.0
     outputs: Any = field(default=None, repr=False)
+
+    @property
+    def bound_us(self) -> float:
+        """The least time the flops and bytes can take."""
+        return self.bound.us
 
     @property
     def estimated_us(self) -> float:
@@ -72,7 +88,14 @@ class Profile:
     @property
     def critical_path(self) -> list[str]:
         """The path in words, longest line first."""
-        return [f"{s.share:.0%} {s.engine} {s.instruction} at {s.where}, {s.us:.2f} us in {s.times}" for s in self.path]
+        return [str(segment) for segment in self.path]
+
+    @cached_property
+    def would_help(self) -> list[Help]:
+        """What the body would save, were an engine, a kind of instruction or a source line free; most first."""
+        traces, plans, lines = zip(*self.programs, strict=True)
+        spent = [[seen - start for start, seen in zip(line.start, line.seen, strict=True)] for line in lines]
+        return would_help(traces, plans, spent)
 
     @property
     def trace(self) -> Trace:
@@ -82,7 +105,7 @@ class Profile:
     @property
     def timeline(self) -> Timeline:
         """The timeline of the slower program, middle phase."""
-        return self.programs[0][1]
+        return self.programs[0][2]
 
     def to_json(self) -> dict[str, Any]:
         """The value `kernels-neuron profile --json` prints."""
@@ -98,15 +121,19 @@ class Profile:
             "launch_us": self.launch_us,
             "bound_us": self.bound_us,
             "measured_us": None,
+            "flops": self.flops,
+            "hbm_bytes": self.hbm_bytes,
             "engines": self.engines,
             "critical_path": [vars_of(segment) for segment in self.path],
+            "would_help": [each.to_json() for each in self.would_help],
+            "dma": self.dma.to_json(),
             "instructions": self.instructions,
             "sim_wall_s": self.sim_wall_s,
         }
 
     def write_trace(self, path: Path | str) -> None:
         """Write a Chrome trace of all programs, for Perfetto."""
-        write_chrome_trace(path, self.programs)
+        write_chrome_trace(path, [(trace, timeline) for trace, _, timeline in self.programs])
 
 
 def vars_of(segment: Segment) -> dict[str, Any]:
@@ -118,6 +145,7 @@ def vars_of(segment: Segment) -> dict[str, Any]:
         "us": segment.us,
         "share": segment.share,
         "times": segment.times,
+        "waits": [{**wait._asdict(), "times": times} for wait, times in segment.waits],
     }
 
 
@@ -127,14 +155,14 @@ def profile_run(run: Run, dtype: str = "bfloat16", sim_wall_s: float = 0.0, outp
     plans = [plan(trace, arch, run.lnc) for trace in run.traces]
     phases = max(phases_of(each) for each in plans)
     bodies: list[float] = []
-    middle: list[tuple[Trace, Timeline]] = []
+    middle: list[tuple[Trace, Plan, Timeline]] = []
     for phase in range(phases):
         lines = [replay(each, phase / phases) for each in plans]
         bodies.append(max(line.body_ns for line in lines) / 1e3)
         if phase == phases // 2:
-            middle = sorted(zip(run.traces, lines, strict=True), key=lambda pair: -pair[1].body_ns)
-    slower = middle[0][1]
-    bound = roofline(2.0 * macs(run.traces), hbm_bytes(run.traces), dtype, arch, run.lnc)
+            middle = sorted(zip(run.traces, plans, lines, strict=True), key=lambda program: -program[2].body_ns)
+    slower_trace, _, slower = middle[0]
+    flops, nbytes = 2.0 * macs(run.traces), hbm_bytes(run.traces)
     return Profile(
         kernel=run.kernel,
         arch=arch,
@@ -143,9 +171,13 @@ def profile_run(run: Run, dtype: str = "bfloat16", sim_wall_s: float = 0.0, outp
         low_us=min(bodies),
         high_us=max(bodies),
         launch_us=arch.launch_us,
-        bound_us=bound.us,
+        bound=roofline(flops, nbytes, dtype, arch, run.lnc),
+        flops=flops,
+        hbm_bytes=nbytes,
+        dtype=dtype,
         engines={name: slower.busy[name] / slower.body_ns if slower.body_ns else 0.0 for name in ENGINES},
-        path=critical_path(*middle[0]),
+        path=critical_path(slower_trace, slower),
+        dma=dma_use([(trace, timeline) for trace, _, timeline in middle], arch),
         instructions=run.instructions,
         programs=middle,
         sim_wall_s=sim_wall_s,
