@@ -255,6 +255,9 @@ def chip(name: str | Arch) -> Arch:
     return found
 
 
+TARGET = "NEURON_PLATFORM_TARGET_OVERRIDE"  # the vendor's variable
+
+
 def default_chip() -> Arch:
     """The chip that NEURON_PLATFORM_TARGET_OVERRIDE names, else trn2."""
-    return chip(os.environ.get("NEURON_PLATFORM_TARGET_OVERRIDE") or "trn2")
+    return chip(os.environ.get(TARGET) or "trn2")

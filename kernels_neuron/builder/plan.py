@@ -2,7 +2,7 @@
 
 import ast
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ from kernels_neuron.artifact import METADATA, Metadata, build_id, digest_of
 from kernels_neuron.manifest import Kernel
 from kernels_neuron.spec import Spec
 
+from .card import card_text
 from .closure import closure, imports_of, resolve
 from .describe import describe
-from .generate import card_text, init_text, limits_text, ops_text
+from .generate import init_text, limits_text, ops_text
 from .rules import export_problems, parse, source_problems
 
 # variant -> backend in its metadata, and the Python packages it needs at run time
@@ -90,15 +91,22 @@ def _device_code_on_cpu(kernel: str, trees: Mapping[str, ast.Module]) -> list[st
     return problems
 
 
-def plan(kernel: Kernel, spec: Spec, sources: Mapping[str, bytes], provenance: dict[str, Any] | None = None) -> Plan:
+def plan(
+    kernel: Kernel,
+    spec: Spec,
+    sources: Mapping[str, bytes],
+    provenance: dict[str, Any] | None = None,
+    results: Sequence[Mapping[str, Any]] = (),
+) -> Plan:
     """The build of one kernel whose sources have no problems (see problems_of).
 
     sources     path below nki_src -> bytes
     provenance  as metadata.json records it, or None outside version control
+    results     rows of benchmarks, for the card
     """
     trees = read_trees(kernel.name, sources, [])
     benchmark = f"{kernel.name}/benchmark.py"
-    files = {"README.md": card_text(kernel, spec, trees, provenance, benchmark in sources)}
+    files = {"README.md": card_text(kernel, spec, trees, provenance, benchmark in sources, results)}
     if benchmark in sources:
         files["benchmarks/benchmark.py"] = sources[benchmark]
     metadata = {}

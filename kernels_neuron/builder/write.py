@@ -13,6 +13,7 @@ from kernels_neuron.errors import ArtifactError, FileProblems
 from kernels_neuron.manifest import Kernel, Manifest
 from kernels_neuron.spec import Spec
 
+from .card import read_results
 from .plan import Plan, plan, problems_of
 from .provenance import provenance
 
@@ -68,7 +69,8 @@ def plan_all(manifest: Manifest, names: Iterable[str] | None = None) -> list[Pla
     if problems:
         raise FileProblems(manifest.sources, sorted(set(problems)))
     origin = provenance(manifest)
-    return [plan(kernel, specs[kernel.name], sources[kernel.name], origin) for kernel in kernels]
+    results = read_results(manifest.root)
+    return [plan(kernel, specs[kernel.name], sources[kernel.name], origin, results) for kernel in kernels]
 
 
 def read_sources(manifest: Manifest, kernel: Kernel) -> dict[str, bytes]:
@@ -110,6 +112,8 @@ def _is_up_to_date(planned: Plan, root: Path) -> bool:
     try:
         found = {variant: Metadata.read(root / "build" / variant) for variant in planned.metadata}
     except ArtifactError:
+        return False
+    if any(metadata.provenance is None for metadata in found.values()):
         return False
     same_metadata = all(replace(found[name], provenance=None) == wanted for name, wanted in planned.metadata.items())
     return same_metadata and same_files(root, planned.files | {path: (root / path).read_bytes() for path in told})

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from kernels_neuron.arch import TARGET, default_chip
 from kernels_neuron.artifact import METADATA, VARIANTS, Metadata, digest_problems, import_variant
+from kernels_neuron.device import real_torch_neuronx
 from kernels_neuron.errors import ArtifactError, UsageError
 from kernels_neuron.signing import Trusted, read_trusted, require_signed, signature_path
 
@@ -88,6 +90,7 @@ def load_variant(folder: Path, *checks: Check) -> ModuleType:
         check(folder, data)
     _check_upstream(folder, metadata, data)
     _check_nki(folder, metadata)
+    _check_chip(folder, metadata)
     # an import of bytes that are loaded already does not read them again, and these may be damaged since
     problems = digest_problems(folder, metadata)
     if problems:
@@ -184,4 +187,19 @@ def _check_nki(folder: Path, metadata: Metadata) -> None:
         raise ArtifactError(
             f"{folder} was checked with NKI {', '.join(map(str, checked))}, this process has NKI {here}",
             hint="load a version of the kernel that was checked with this NKI, or build it here",
+        )
+
+
+def _check_chip(folder: Path, metadata: Metadata) -> None:
+    """Refuse a variant whose own block lists chips among which the one that kernels run on here is not."""
+    checked = (metadata.nki or {}).get("archs")
+    if metadata.backend != "neuron" or not checked:
+        return
+    if TARGET not in os.environ and real_torch_neuronx() is not None:
+        return  # TorchNeuron asks its device, and has not said which it found
+    here = default_chip().name
+    if here not in checked:
+        raise ArtifactError(
+            f"{folder} was checked on {', '.join(map(str, checked))}, kernels run on {here} in this process",
+            hint=f"set {TARGET} to one of these chips, or load a version of the kernel that was checked on {here}",
         )

@@ -4,42 +4,9 @@ import types
 
 import pytest
 import torch
-from huggingface_hub.repocard import RepoCard
 
 from kernels_neuron.artifact import import_variant
 from kernels_neuron.builder import build
-
-
-@pytest.fixture
-def card(project):
-    (built,) = build(project)
-    return (built.root / "README.md").read_text()
-
-
-def test_the_card_has_the_front_matter_of_the_hub(card):
-    data = RepoCard(card).data.to_dict()
-    assert data["license"] == "apache-2.0"
-    assert data["library_name"] == "kernels"
-    assert "neuron" in data["tags"]
-
-
-def test_the_card_names_functions_layers_dtypes_and_tolerances(card):
-    assert 'get_kernel("OWNER/neuron-halve", version=1)' in card
-    assert "- `halve(x, scale=1.0)`: y = scale * x, for x of any shape and strides." in card
-    assert "- `Halve.forward(self, x)`: Replaces a module" in card
-    assert "Dtypes: float32, bfloat16, float16." in card
-    assert r"| bfloat16 | rtol 0.0078 + atol 0.0039 * max\|ref\| |" in card
-    assert "kernels benchmark OWNER/neuron-halve" in card
-    assert "Looser" not in card
-
-
-def test_the_card_names_limits_and_what_is_loose(project, edit):
-    loose = '[limits]\nH = [1, 8192]\n[tolerance]\nfloat32 = { rtol = 0.1, reason = "because" }\n[inputs]'
-    edit("spec.toml", "[inputs]", loose)
-    (built,) = build(project)
-    card = (built.root / "README.md").read_text()
-    assert "| H | 1 | 8192 |" in card
-    assert "Looser than usual in float32: because." in card
 
 
 def test_a_kernel_without_layers_and_benchmark_has_a_card_without_them(project, edit):

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -104,15 +105,30 @@ def test_a_corrupt_metadata_names_file_and_field(repo):
     ("changes", "message"),
     [
         ({"nki": {"versions": ["0.3", "0.4"]}}, "was checked with NKI 0.3, 0.4, this process has NKI 0.7"),
+        (
+            {"nki": {"versions": ["0.7"], "archs": ["trn3"]}},
+            "was checked on trn3, kernels run on trn2 in this process; set NEURON_PLATFORM_TARGET_OVERRIDE to one of",
+        ),
         ({"kernels_minver": "99.0.0"}, "requires kernels>=99.0.0"),
         ({"python_depends": ("nki", "no-such-package")}, "(?i)no-such-package"),
     ],
-    ids=["nki", "minver", "dependency"],
+    ids=["nki", "chip", "minver", "dependency"],
 )
 def test_a_variant_for_other_versions_is_refused(tmp_path, changes, message):
     write_variant(tmp_path, **changes)
-    with pytest.raises(ArtifactError, match=message):
+    with pytest.raises(ArtifactError) as error:
         get_kernel(tmp_path)
+    assert re.search(message, f"{error.value}; {error.value.hint}")
+
+
+def test_a_variant_for_one_chip_loads_where_that_chip_is_the_target(tmp_path, monkeypatch):
+    write_variant(tmp_path, nudge=3.5, nki={"versions": ["0.7"], "archs": ["trn1"]})
+    for target in ("trn2", "trn3"):
+        monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
+        with pytest.raises(ArtifactError, match=f"was checked on trn1, kernels run on {target}"):
+            get_kernel(tmp_path)
+    monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "inf2")
+    assert get_kernel(tmp_path).NUDGE == 1
 
 
 def test_a_repo_needs_one_of_version_and_revision():
