@@ -177,8 +177,8 @@ def _print_dma(found: "DmaUse") -> None:
     if not total.transfers:
         return
     print(
-        f"\nDMA {total.nbytes:,} bytes in {total.transfers} transfers: {found.share_of_peak:.1%} of what the engines can "
-        f"move in the body, {found.busy_share_of_peak:.1%} of it while they have work\n"
+        f"\nDMA {total.nbytes:,} bytes in {total.transfers} transfers: {found.share_of_peak:.1%} of what the engines "
+        f"could move in the body, {found.busy_share_of_peak:.1%} of it while they have work\n"
         f"  {total.descriptors:,} descriptors of {total.mean_descriptor_bytes:,.0f} bytes in the mean, "
         f"{total.small_share:.1%} of them under {found.efficient_bytes}"
     )

@@ -1,21 +1,15 @@
 """The demo's result as one HTML page that needs nothing but itself."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from . import figures
-
-TEMPLATE = Path(__file__).parent / "data" / "report.html.j2"
+from .page import render_page
 
 
 def render(report: Mapping[str, Any], limits: Mapping[str, Mapping[str, float]]) -> str:
     """report: what report.json holds; limits: {"logits": {dtype: x}, "layers": {dtype: x}}."""
-    import jinja2
-
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=True)
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(r=report, limits=limits, figures=_figures(report, limits))
+    return render_page("report.html.j2", r=report, limits=limits, figures=_figures(report, limits))
 
 
 def _figures(report: Mapping[str, Any], limits: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
