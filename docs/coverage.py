@@ -25,13 +25,15 @@ from kernels_neuron.sim.tensor import NkiTensor  # noqa: E402
 REFUSED = {
     "NkiTensor.indirect": "trn3's tensor indirection: how indices map to lanes is not documented",
     "nki.compiler.kernel_builder.compile_kernel": "compiles for a device",
+    "nl.alloc_tiles(..), nl.alloc_blocks(..) beyond 128 partitions": "how tiles are packed on chip is not documented",
     "nl.divide": "no chip divides",
     "nl.fmod": "no chip has it",
     "nl.gather_flattened(axis=1)": "an axis other than 0 is not documented",
+    "nl.int64": "no engine computes with it; scalars and registers have 32 bits here",
     "nl.matmul(transpose_x=False)": "listed as a known issue of the vendor",
     "nl.mod": "no chip has it",
 }
-UNKNOWN = "the tiled and blocked layout APIs of NKI 0.7, and the prepare and trigger halves of its collectives"
+UNKNOWN = "Any other name of `nki`, `nl`, `nisa` and `ncc` is refused with `NotSimulated`, which names it."
 
 
 def tested_rules() -> dict[str, set[str]]:
@@ -114,7 +116,7 @@ def page() -> str:
                 f"## NkiTensor\n\nMethods: {names(methods)}.\n\nOperators: {names(operators)}.",
                 "## Refused by name\n\n"
                 + _rows(((f"`{name}`", why) for name, why in REFUSED.items()), "name", "why")
-                + f"\n\nNot known to us, so there is no such name: {UNKNOWN}.",
+                + f"\n\n{UNKNOWN}",
                 "## Retired names\n\nThey exist, and using one is an error.\n\n"
                 + _rows(retired, "name", "gone since", "instead"),
                 '`nl.dynamic_range` and `while register:` run under `Settings(nki="0.6")` and older.',

@@ -36,6 +36,10 @@ class NotSimulated(KernelError):
         super().__init__(message, rule="not-simulated", hint=hint, where=where)
 
 
+class UnknownName(NotSimulated, AttributeError):
+    """A name that no NKI reference we know of has. Also an AttributeError, so that hasattr and getattr answer."""
+
+
 class FileProblems(KernelsNeuronError):
     """A file the user wrote is wrong. `problems` lists all of them, each starting with its key path."""
 

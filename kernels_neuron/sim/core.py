@@ -64,6 +64,7 @@ class NeuronCore:
     identities    nl.shared_identity_matrix by size and dtype, from first use on
     defined       which of these registers hold a value that a document defines
     """
+    prepared      the collective whose first half has run and whose second half has not; see isa/split.py
 
     def __init__(
         self,
@@ -92,6 +93,7 @@ class NeuronCore:
         self.identities: dict[tuple[int, DType], NkiTensor] = {}
         self._shared = shared if shared is not None else []
         self._next_shared = 0
+        self.prepared: Any = None
         self._next_tile = seat.index << 32  # programs share HBM tensors, never tile ids
 
     # ---- allocation

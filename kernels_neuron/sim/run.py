@@ -20,6 +20,7 @@ from . import unwritten
 from .allocator import keep_freed_pages
 from .context import Run, Scope, current_scope, launching, running, using
 from .core import NeuronCore, whole
+from .isa.split import require_triggered
 from .locate import fail
 from .memory import MemoryRegion, Storage
 from .place import place
@@ -165,6 +166,7 @@ def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str
     _play(kernel, ranks, scope)
     for rank in ranks:
         for core in rank.cores:
+            require_triggered(core)
             _apply_schedule(kernel, core.trace)
             place(core.trace, scope.arch)
         if lnc > 1:

@@ -75,6 +75,11 @@ class NkiTensor(Arithmetic):
         return self.storage.tile.name
 
     @property
+    def data(self) -> NkiTensor:
+        """Itself, as nl.NkiGrid.data is the operand behind a grid."""
+        return self
+
+    @property
     def ndim(self) -> int:
         return len(self.shape)
 

@@ -15,9 +15,11 @@ from . import (
     reduce,
     registers,
     scalar,
+    scalars,
     search,
     select,
     shuffle,
+    split,
     tensor,
     vector,
 )
@@ -40,9 +42,11 @@ __all__ = [
     "reduce",
     "registers",
     "scalar",
+    "scalars",
     "search",
     "select",
     "shuffle",
+    "split",
     "tensor",
     "vector",
 ]

@@ -23,6 +23,7 @@ class Instruction:
 
     dynamic  whether the body itself finds out where dynamic operands lie; others get static views
     since    the first NKI version that has it, None where every version from 0.3 on does
+    module   "isa" or "collectives", where kernels find it
     """
 
     name: str
@@ -30,12 +31,13 @@ class Instruction:
     signature: inspect.Signature
     dynamic: bool = False
     since: tuple[int, ...] | None = None
+    module: str = "isa"
 
     def __call__(self, *args: Any, **kwargs: Any) -> NkiInstruction:
         """Issue the instruction on the core being run."""
-        core = current_core(f"nki.isa.{self.name}")
+        core = current_core(f"nki.{self.module}.{self.name}")
         if self.since is not None:
-            require_version(core, f"nisa.{self.name}", self.since)
+            require_version(core, f"nki.{self.module}.{self.name}", self.since)
         sources: tuple[NkiTensor, ...] = ()
         if core.dynamic and not self.dynamic:
             args, kwargs, sources = _settle(core, self.name, args, kwargs)
@@ -56,7 +58,15 @@ COLLECTIVES: dict[str, Instruction] = {}
 
 
 # NKI release notes, what each version added
-_SINCE = {"activate2": (0, 4), "topk": (0, 6)}
+_SINCE = {
+    "activate2": (0, 4),
+    "all_gather_v": (0, 6),
+    "all_gather_v_prepare": (0, 7),
+    "all_gather_v_trigger": (0, 7),
+    "all_to_all_v_prepare": (0, 7),
+    "all_to_all_v_trigger": (0, 7),
+    "topk": (0, 6),
+}
 
 
 def instruction(body: Body) -> Body:
@@ -67,7 +77,8 @@ def instruction(body: Body) -> Body:
 def collective(body: Body) -> Body:
     """Enter `body` in COLLECTIVES, the functions of nki.collectives that move data."""
     parameters = list(inspect.signature(body).parameters.values())[1:]
-    COLLECTIVES[body.__name__] = Instruction(body.__name__, body, inspect.Signature(parameters))
+    name, signature = body.__name__, inspect.Signature(parameters)
+    COLLECTIVES[name] = Instruction(name, body, signature, since=_SINCE.get(name), module="collectives")
     return body
 
 

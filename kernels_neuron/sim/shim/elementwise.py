@@ -8,6 +8,7 @@ from kernels_neuron.sim.isa import TABLE
 from kernels_neuron.sim.isa.ops import OPS, Op
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.memory import MemoryRegion
+from kernels_neuron.sim.register import require_version
 from kernels_neuron.sim.tensor import NkiTensor
 
 
@@ -168,10 +169,33 @@ def mean(x: NkiTensor, axis: Any, dtype: Any = None, keepdims: bool = False) -> 
     return result
 
 
-def empty_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str = "") -> NkiTensor:
-    """A new unwritten tensor of x's shape, and of its dtype and memory unless told otherwise."""
+# what dma_transpose can make of x
+_TRANSPOSED = ((1, 0), (2, 1, 0), (3, 1, 2, 0))
+
+
+def empty_like(
+    x: Any,
+    dtype: Any = None,
+    buffer: MemoryRegion | None = None,
+    name: str = "",
+    *,
+    transpose_axes: tuple[int, ...] | None = None,
+    address: tuple[int, int] | None = None,
+) -> Any:
+    """A new unwritten tensor or grid of x's shape, and of its dtype and memory unless told otherwise.
+
+    transpose_axes, address  from NKI 0.7 on: the axes of a later dma_transpose of x into it; where it lies on chip
+    """
     core = current_core("nl.empty_like")
-    return core.allocate(x.shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name)
+    if transpose_axes is not None or address is not None:
+        require_version(core, "nl.empty_like with transpose_axes or address", (0, 7))
+    shape = x.shape if isinstance(x, NkiTensor) else x.element_shape
+    if transpose_axes is not None:
+        if tuple(transpose_axes) not in _TRANSPOSED or len(transpose_axes) != len(shape):
+            fail("view-permute", f"nl.empty_like takes transpose_axes of dma_transpose, got {transpose_axes} for {x!r}")
+        shape = tuple(shape[axis] for axis in transpose_axes)
+    tensor = core.allocate(shape, x.dtype if dtype is None else dtype, buffer or x.buffer, name, address)
+    return tensor if isinstance(x, NkiTensor) else x.like(tensor)
 
 
 def zeros_like(x: NkiTensor, dtype: Any = None, buffer: MemoryRegion | None = None, name: str = "") -> NkiTensor:

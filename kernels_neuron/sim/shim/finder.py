@@ -1,5 +1,6 @@
 """The import hook that answers `import nki` where no vendor wheel does."""
 
+import difflib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -8,6 +9,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+
+from kernels_neuron.errors import UnknownName
 
 _MODULES = {
     "nki": "kernels_neuron.sim.shim.nki",
@@ -56,11 +59,21 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         def submodule(name: str) -> ModuleType:
             # `import nki` alone makes nki.language, and `x: nki.dtype`, work
             child = f"{module.__name__}.{name}"
-            if child not in self.modules:
+            if child in self.modules:
+                return importlib.import_module(child)
+            if name.startswith("__"):
                 raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
-            return importlib.import_module(child)
+            raise UnknownName(
+                f"{child} is not supported by this simulator, the NKI reference up to 0.7 has no such name",
+                hint=_near(name, ours.__all__),
+            )
 
         module.__getattr__ = submodule  # type: ignore[method-assign]
+
+
+def _near(name: str, known: Sequence[str]) -> str | None:
+    found = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {found[0]}?" if found else None
 
 
 def vendor_version() -> str | None:

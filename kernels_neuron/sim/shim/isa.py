@@ -13,6 +13,7 @@ from kernels_neuron.sim.isa.enums import (
     reduce_cmd,
 )
 from kernels_neuron.sim.isa.registers import register_alloc
+from kernels_neuron.sim.isa.scalars import NkiScalar, scalar_load, scalar_store
 from kernels_neuron.sim.isa.table import public
 from kernels_neuron.sim.order import NkiInstruction
 from kernels_neuron.sim.register import VirtualRegister
@@ -45,6 +46,7 @@ __all__ = [
     *TABLE,
     *gone.ISA,
     "NkiInstruction",
+    "NkiScalar",
     "NkiValidationError",
     "VirtualRegister",
     "dge_mode",
@@ -59,6 +61,8 @@ __all__ = [
     "reduce_cmd",
     "register_alloc",
     "scalar_engine",
+    "scalar_load",
+    "scalar_store",
     "tensor_engine",
     "unknown_engine",
     "vector_engine",

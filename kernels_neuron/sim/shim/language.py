@@ -15,6 +15,7 @@ from . import elementwise, gone
 from .composite import COMPOSITES
 from .constants import shared_constant, shared_identity_matrix
 from .elementwise import broadcast_to, expand_dims, full, load, matmul, ones, store, transpose, zeros
+from .grids import NkiBlockGrid, NkiGrid, NkiTileGrid, alloc_blocks, alloc_tiles, blocks, tiles
 from .loops import (
     affine_range,
     dynamic_range,
@@ -107,6 +108,7 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
         sys.stdout.write(f"{print_prefix} {tensor!r}\n{tensor.array()}\n")
 
 
+int64 = "int64"  # named by the reference from 0.7 on for scalars; making a tensor of it is an error that says so
 globals().update({name: row.name for name, row in ROWS.items()})
 globals().update(OPS)
 # functions that are not operator tokens
@@ -123,8 +125,14 @@ __all__ = [
     "DType",
     "MemoryRegion",
     "NKIObject",
+    "NkiBlockGrid",
+    "NkiGrid",
     "NkiTensor",
+    "NkiTileGrid",
     "affine_range",
+    "alloc_blocks",
+    "alloc_tiles",
+    "blocks",
     "broadcast_to",
     "device_print",
     "ds",
@@ -133,6 +141,7 @@ __all__ = [
     "fori_loop",
     "full",
     "hbm",
+    "int64",
     "is_hbm",
     "is_on_chip",
     "is_psum",
@@ -155,6 +164,7 @@ __all__ = [
     "static_range",
     "store",
     "tile_size",
+    "tiles",
     "transpose",
     "while_loop",
     "zeros",

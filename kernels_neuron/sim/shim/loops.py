@@ -8,6 +8,7 @@ import numpy as np
 
 from kernels_neuron.sim.context import core_or_none, current_core
 from kernels_neuron.sim.core import NeuronCore
+from kernels_neuron.sim.isa.scalars import NkiScalar
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.register import VirtualRegister, api_version, known, require_version
 
@@ -70,12 +71,17 @@ def _bounds(name: str, start: Any, stop: Any, step: Any) -> range:
 
 
 def fori_loop(lower: Bound, upper: Bound, body_fun: Callable[[VirtualRegister], Any], step: int = 1) -> None:
-    """body_fun(i) for i from lower to upper by step, i in a register; state goes through SBUF and HBM."""
+    """body_fun(i) for i from lower to upper by step; state goes through SBUF and HBM.
+
+    i is an NkiScalar, or a register where a bound is one, and always before NKI 0.7.
+    """
     core = _enter("nl.fori_loop")
     require_version(core, "nl.fori_loop", (0, 6))
+    registers = any(type(bound) is VirtualRegister for bound in (lower, upper))
+    scalars = not registers and api_version(core.settings.nki) >= (0, 7)
     for i in _bounds("nl.fori_loop", lower, upper, step):
         with _body(core):
-            result = body_fun(VirtualRegister(i, frozen=True))
+            result = body_fun(NkiScalar(i) if scalars else VirtualRegister(i, frozen=True))
         if result is not None:
             fail("loop-body", f"the body of nl.fori_loop returns nothing, got {result!r}", "keep state in a tile")
 

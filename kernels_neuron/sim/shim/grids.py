@@ -1,0 +1,280 @@
+"""nl.tiles and nl.blocks: a tensor navigated by the number of a tile, or of a block of tiles. NKI 0.7 on.
+
+A grid is a view: making, indexing or regrouping one allocates nothing and issues nothing. Its last tiles and blocks end
+where the tensor ends. Source: NKI language reference 0.7, NkiGrid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels_neuron.errors import NotSimulated
+from kernels_neuron.sim.context import current_core
+from kernels_neuron.sim.core import NeuronCore
+from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.memory import MemoryRegion
+from kernels_neuron.sim.register import require_version
+from kernels_neuron.sim.tensor import NkiTensor
+
+_SINCE = (0, 7)
+
+
+class NkiGrid:
+    """A region of a tensor in cells of `cell` elements; leading dims of HBM tensors that are not tiled have cells of 1.
+
+    source  the tensor, cut to the elements the grid covers
+    ranges  per dim of source, the cells selected; an int where a coordinate was consumed
+    """
+
+    def __init__(self, source: NkiTensor, cell: tuple[int, ...], ranges: tuple[range | int, ...]) -> None:
+        self._source = source
+        self._cell = cell
+        self._ranges = ranges
+
+    # ---- geometry
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of the tensor."""
+        return self._source.dtype
+
+    @property
+    def buffer(self) -> MemoryRegion:
+        """The memory of the tensor."""
+        return self._source.buffer
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Cells along every coordinate that no integer has consumed."""
+        return tuple(len(cells) for cells in self._ranges if isinstance(cells, range))
+
+    @property
+    def index_step_elements(self) -> tuple[int, ...]:
+        """Elements from one coordinate to the next."""
+        return tuple(
+            cells.step * size for cells, size in zip(self._ranges, self._cell, strict=True) if isinstance(cells, range)
+        )
+
+    @property
+    def element_shape(self) -> tuple[int, ...]:
+        """Elements selected along every dim of the tensor; a slab of a dim that is not tiled has none."""
+        return tuple(
+            sum(end - start for start, end in spans)
+            for dim, spans in enumerate(self._spans())
+            if not self._is_slab(dim)
+        )
+
+    @property
+    def is_remainder(self) -> bool:
+        """Whether a selected cell is cut short by the end of the tensor."""
+        return any(
+            end - start < size for spans, size in zip(self._spans(), self._cell, strict=True) for start, end in spans
+        )
+
+    @property
+    def is_data_representable(self) -> bool:
+        """Whether `data` exists: the selected cells lie next to each other."""
+        return all(isinstance(cells, int) or cells.step == 1 or len(cells) == 1 for cells in self._ranges)
+
+    @property
+    def data(self) -> NkiTensor:
+        """The selected elements as one operand."""
+        if not self.is_data_representable:
+            fail("grid-data", f"{self!r} selects cells with gaps between them", "take them one by one")
+        key = [
+            spans[0][0] if self._is_slab(dim) else slice(spans[0][0], spans[-1][1])
+            for dim, spans in enumerate(self._spans())
+        ]
+        return self._source[tuple(key)]
+
+    def _cells(self, dim: int) -> range:
+        cells = self._ranges[dim]
+        return range(cells, cells + 1) if isinstance(cells, int) else cells
+
+    def _spans(self) -> list[list[tuple[int, int]]]:
+        """(first element, end) of every selected cell, by dim."""
+        return [
+            [(cell * size, min((cell + 1) * size, extent)) for cell in self._cells(dim)]
+            for dim, (size, extent) in enumerate(zip(self._cell, self._source.shape, strict=True))
+        ]
+
+    def _is_slab(self, dim: int) -> bool:
+        return dim < self._source.ndim - len(self.tile_shape) and isinstance(self._ranges[dim], int)
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        """Elements of a tile, but for those at the end."""
+        raise NotImplementedError
+
+    # ---- navigation
+
+    def __getitem__(self, key: Any) -> Any:
+        """The grid of the cells that ints and slices select; an int consumes its coordinate."""
+        keys = list(key) if isinstance(key, tuple) else [key]
+        dims = [dim for dim, cells in enumerate(self._ranges) if isinstance(cells, range)]
+        if len(keys) > len(dims):
+            fail("index-rank", f"{len(keys)} indices for {self!r}")
+        ranges = list(self._ranges)
+        for dim, item in zip(dims, keys, strict=False):
+            ranges[dim] = _selected(self._ranges[dim], item, self)
+        return self._again(tuple(ranges))
+
+    def _again(self, ranges: tuple[range | int, ...]) -> NkiGrid:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{list(self.shape)} of {self._source!r}"
+
+
+class NkiTileGrid(NkiGrid):
+    """A tensor in tiles. Indexing gives a grid again; `data` is the operand."""
+
+    def __init__(self, source: NkiTensor, tile_shape: tuple[int, ...], ranges: tuple[range | int, ...] | None) -> None:
+        prefix = source.ndim - len(tile_shape)
+        cell = (1,) * prefix + tile_shape
+        super().__init__(source, cell, _all_cells(source, cell) if ranges is None else ranges)
+        self._tile_shape = tile_shape
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        return self._tile_shape
+
+    def _again(self, ranges: tuple[range | int, ...]) -> NkiTileGrid:
+        return NkiTileGrid(self._source, self._tile_shape, ranges)
+
+    def like(self, tensor: NkiTensor) -> NkiTileGrid:
+        """`tensor` in tiles of the same shape."""
+        return tiles(tensor, tile_shape=self._tile_shape)
+
+
+class NkiBlockGrid(NkiGrid):
+    """A tensor in blocks of block_shape tiles. nl.tiles of a block gives its tiles."""
+
+    def __init__(
+        self,
+        source: NkiTensor,
+        tile_shape: tuple[int, ...],
+        block_shape: tuple[int, ...],
+        ranges: tuple[range | int, ...] | None,
+    ) -> None:
+        prefix = source.ndim - len(tile_shape)
+        cell = (1,) * prefix + tuple(tile * block for tile, block in zip(tile_shape, block_shape, strict=True))
+        super().__init__(source, cell, _all_cells(source, cell) if ranges is None else ranges)
+        self._tile_shape = tile_shape
+        self.block_shape = block_shape  # tiles of a block, along every tiled dim
+
+    @property
+    def tile_shape(self) -> tuple[int, ...]:
+        return self._tile_shape
+
+    def _again(self, ranges: tuple[range | int, ...]) -> NkiBlockGrid:
+        return NkiBlockGrid(self._source, self._tile_shape, self.block_shape, ranges)
+
+    def like(self, tensor: NkiTensor) -> NkiBlockGrid:
+        """`tensor` in blocks and tiles of the same shapes."""
+        return blocks(tensor, tile_shape=self._tile_shape, block_shape=self.block_shape)
+
+
+def _all_cells(source: NkiTensor, cell: tuple[int, ...]) -> tuple[range, ...]:
+    return tuple(range(math.ceil(extent / size)) for extent, size in zip(source.shape, cell, strict=True))
+
+
+def _selected(cells: Any, item: Any, grid: NkiGrid) -> range | int:
+    if isinstance(item, slice):
+        selected = cells[item]
+        if not len(selected) or selected.step < 1:
+            fail("out-of-bounds", f"slice {item.start}:{item.stop}:{item.step} selects no cell of {grid!r}")
+        return selected
+    if not isinstance(item, (int, np.integer)) or isinstance(item, bool):
+        fail("index-type", f"{grid!r} takes ints and slices as indices, got {item!r}")
+    if not -len(cells) <= item < len(cells):
+        fail("out-of-bounds", f"index {item} is outside {grid!r}")
+    return int(cells[int(item)])
+
+
+# ---- making one
+
+
+def _core(name: str) -> NeuronCore:
+    core = current_core(name)
+    require_version(core, name, _SINCE)
+    return core
+
+
+def _shape(name: str, argument: str, shape: Any, source: NkiTensor | None = None, least: int = 2) -> tuple[int, ...]:
+    if not isinstance(shape, tuple) or len(shape) < least or not all(type(size) is int and size > 0 for size in shape):
+        fail("grid-shape", f"{name} takes {argument} as a tuple of {least} or more positive integers, got {shape!r}")
+    if source is not None and len(shape) > source.ndim:
+        fail("grid-shape", f"{name} takes {argument} of at most {source.ndim} dims for {source!r}, got {shape}")
+    if source is not None and source.on_chip and len(shape) < source.ndim:
+        fail("grid-shape", f"{name} tiles every dim of an on-chip tensor, got {argument} {shape} for {source!r}")
+    return shape
+
+
+def tiles(source: Any, *, tile_shape: tuple[int, ...] | None = None) -> NkiTileGrid:
+    """`source` in tiles of tile_shape, which a grid brings along: over its trailing dims, cut short at their ends."""
+    _core("nl.tiles")
+    if isinstance(source, NkiGrid):
+        tile_shape, source = tile_shape or source.tile_shape, source.data
+    return NkiTileGrid(source, _shape("nl.tiles", "tile_shape", tile_shape, source), None)
+
+
+def blocks(source: Any, *, tile_shape: tuple[int, ...] | None = None, block_shape: tuple[int, ...]) -> NkiBlockGrid:
+    """`source` in blocks of block_shape tiles of tile_shape, which a grid brings along."""
+    _core("nl.blocks")
+    if isinstance(source, NkiGrid):
+        tile_shape, source = tile_shape or source.tile_shape, source.data
+    tile_shape = _shape("nl.blocks", "tile_shape", tile_shape, source)
+    return NkiBlockGrid(source, tile_shape, _block("nl.blocks", block_shape, tile_shape), None)
+
+
+def _block(name: str, block_shape: Any, tile_shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(_shape(name, "block_shape", block_shape)) != len(tile_shape):
+        fail("grid-shape", f"{name} takes block_shape of {len(tile_shape)} dims as tile_shape has, got {block_shape}")
+    return block_shape
+
+
+def alloc_tiles(
+    *,
+    tile_shape: tuple[int, ...],
+    element_shape: tuple[int, ...],
+    buffer: MemoryRegion,
+    dtype: Any,
+    address: tuple[int, int] | None = None,
+    name: str = "",
+) -> NkiTileGrid:
+    """New unwritten storage of element_shape in tiles."""
+    return tiles(_new("nl.alloc_tiles", element_shape, dtype, buffer, name, address), tile_shape=tile_shape)
+
+
+def alloc_blocks(
+    *,
+    tile_shape: tuple[int, ...],
+    block_shape: tuple[int, ...],
+    element_shape: tuple[int, ...],
+    buffer: MemoryRegion,
+    dtype: Any,
+    address: tuple[int, int] | None = None,
+    name: str = "",
+) -> NkiBlockGrid:
+    """New unwritten storage of element_shape in blocks of tiles."""
+    tensor = _new("nl.alloc_blocks", element_shape, dtype, buffer, name, address)
+    return blocks(tensor, tile_shape=tile_shape, block_shape=block_shape)
+
+
+def _new(
+    name: str, shape: Sequence[int], dtype: Any, buffer: MemoryRegion, label: str, address: tuple[int, int] | None
+) -> NkiTensor:
+    core = _core(name)
+    shape = _shape(name, "element_shape", shape)
+    if getattr(buffer, "on_chip", False) and (len(shape) != 2 or shape[0] > core.arch.partitions):
+        raise NotSimulated(
+            f"{name} of {list(shape)} in {buffer.value} is not supported by this simulator: how tiles beyond "
+            f"{core.arch.partitions} partitions are packed is not documented",
+            hint="allocate one [partitions, free] tile for each with nl.ndarray",
+        )
+    return core.allocate(shape, dtype, buffer, label, address)
