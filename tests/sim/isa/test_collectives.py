@@ -7,6 +7,7 @@ import kernels_neuron.sim.shim as shim
 from kernels_neuron.errors import KernelError, UsageError
 from kernels_neuron.settings import Settings
 from kernels_neuron.sim.context import using
+from kernels_neuron.sim.isa import COLLECTIVES
 from kernels_neuron.sim.isa.ranks import ReplicaGroup
 from kernels_neuron.sim.run import jit, simulate_ranks
 
@@ -220,29 +221,51 @@ def test_all_gather_v_matches_numpy():
 # ---- prices
 
 
-def price(kernel, ranks=4):
-    with using("trn2") as runs:
-        simulate_ranks(kernel, [(x,) for x in data(ranks)])
-    return runs[0].traces[0].records[-2].price.latency_ns - 64 / 1.2
+META = np.array([[1] * 4, [0] * 4, [0] * 4], np.uint32)
+# collective: hops, bytes that a rank brings, the call
+PRICED = {
+    "all_reduce": (6, 96, lambda x, m: ncc.all_reduce([x], [hbm((8, 3))], FOUR, nl.add)),
+    "all_gather": (3, 96, lambda x, m: ncc.all_gather([x], [hbm((32, 3))], FOUR, 0)),
+    "reduce_scatter": (3, 96, lambda x, m: ncc.reduce_scatter([x], [hbm((2, 3))], FOUR, 0, nl.add)),
+    "all_to_all": (3, 96, lambda x, m: ncc.all_to_all([x], [hbm((8, 3))], FOUR, 0)),
+    "all_to_all_v": (3, 96 + 48, lambda x, m: ncc.all_to_all_v([x], [hbm((8, 3))], FOUR, m)),
+    "all_gather_v": (3, 96 + 48, lambda x, m: ncc.all_gather_v([x], [hbm((8, 3))], FOUR, m)),
+    "collective_permute": (
+        1, 96, lambda x, m: ncc.collective_permute([x], [hbm((8, 3))], [(0, 1), (1, 2), (2, 3), (3, 0)])
+    ),
+    "collective_permute_implicit": (1, 96, lambda x, m: ncc.collective_permute_implicit([x], [hbm((8, 3))], FOUR)),
+    "collective_permute_implicit_reduce": (
+        1, 192, lambda x, m: ncc.collective_permute_implicit_reduce([x], [x], [hbm((8, 3))], FOUR, nl.add)
+    ),
+    "all_to_all_v_prepare": (0, 0, lambda x, m: prepared(ncc.all_to_all_v_prepare, ncc.all_to_all_v_trigger, x, m)),
+    "all_gather_v_prepare": (0, 0, lambda x, m: prepared(ncc.all_gather_v_prepare, ncc.all_gather_v_trigger, x, m)),
+    "all_to_all_v_trigger": (
+        3, 96 + 48, lambda x, m: prepared(ncc.all_to_all_v_prepare, ncc.all_to_all_v_trigger, x, m)
+    ),
+    "all_gather_v_trigger": (
+        3, 96 + 48, lambda x, m: prepared(ncc.all_gather_v_prepare, ncc.all_gather_v_trigger, x, m)
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("hops", "call"),
-    [
-        (6, lambda x: ncc.all_reduce([x], [hbm((8, 3))], FOUR, nl.add)),
-        (3, lambda x: ncc.all_gather([x], [hbm((32, 3))], FOUR, 0)),
-        (3, lambda x: ncc.reduce_scatter([x], [hbm((2, 3))], FOUR, 0, nl.add)),
-        (3, lambda x: ncc.all_to_all([x], [hbm((8, 3))], FOUR, 0)),
-        (1, lambda x: ncc.collective_permute([x], [hbm((8, 3))], [(0, 1), (1, 2), (2, 3), (3, 0)])),
-        (1, lambda x: ncc.collective_permute_implicit([x], [hbm((8, 3))], FOUR)),
-    ],
-)
-def test_a_collective_costs_its_hops_and_its_bytes(hops, call):
-    def kernel(x):
-        call(x)
+def prepared(prepare, trigger, x, metadata):
+    trigger(prepare([x], [hbm((8, 3))], FOUR, metadata))
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_every_collective_costs_its_hops_and_the_bytes_that_a_rank_brings(name):
+    hops, nbytes, call = PRICED[name]
+
+    def kernel(x, metadata):
+        call(x, metadata)
         return x
 
-    assert price(kernel) == pytest.approx(hops * 1500 + 96 / 368, abs=1)
+    cores = 2 if "gather_v" in name else 1
+    with using("trn2") as runs:
+        simulate_ranks(jit(kernel)[cores], [(x, META) for x in data()])
+    price = next(record.price for record in runs[0].traces[0].records if record.name == name)
+    assert price.issue_ns == pytest.approx(64 / 1.2)
+    assert price.latency_ns == pytest.approx(64 / 1.2 + hops * 1500 + nbytes / 368)
 
 
 # ---- refusals
