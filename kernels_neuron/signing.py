@@ -22,7 +22,7 @@ SIGNATURES = "signatures"
 TRUSTED_KEYS = "KERNELS_NEURON_TRUSTED_KEYS"
 _DEFAULT_FILE = "~/.config/kernels-neuron/trusted_keys"
 _KEY_HINT = "openssl genpkey -algorithm ed25519 -out key.pem makes a key"
-_LINE = "a line is `ed25519 <base64 key> <repos>` or `sigstore <identity> <issuer> <repos>`"
+_LINE = "a line is `ed25519 <base64 key> <repos>` or `sigstore <identity> <issuer> <repos> [trusted_root.json]`"
 
 
 def signature_path(variant: str) -> str:
@@ -63,11 +63,15 @@ def sign(key: "Ed25519PrivateKey", metadata: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Trusted:
-    """One line of a trusted-keys file: a key, or an identity and its issuer, and the repos it may sign for."""
+    """One line of a trusted-keys file: a key, or an identity and its issuer, and the repos it may sign for.
+
+    root  the trusted_root.json of a Sigstore instance of your own; None: the production instance
+    """
 
     kind: str
     who: tuple[str, ...]
     repos: str
+    root: Path | None = None
 
     def covers(self, repo_id: str) -> bool:
         """Whether it may sign for owner/name, or for the name of a folder that no owner is known of.
@@ -95,16 +99,19 @@ def read_trusted(file: Path | str | bool) -> list[Trusted]:
     for number, line in enumerate(lines, 1):
         words = line.partition("#")[0].split()
         if words:
-            found.append(_trusted(words, f"{path}:{number}"))
+            found.append(_trusted(words, f"{path}:{number}", path.parent))
     if not found:
         raise UsageError(f"{path} trusts nobody", hint=_LINE)
     return found
 
 
-def _trusted(words: list[str], where: str) -> Trusted:
+def _trusted(words: list[str], where: str, folder: Path) -> Trusted:
     kind, *rest = words
-    if (kind, len(rest)) == ("sigstore", 3):
-        return Trusted(kind, (rest[0], rest[1]), rest[2])
+    if kind == "sigstore" and len(rest) in (3, 4):
+        root = folder / rest[3] if len(rest) == 4 else None
+        if root is not None and not root.is_file():
+            raise UsageError(f"{where}: there is no {root}", hint="name the trusted root of your Sigstore instance")
+        return Trusted(kind, (rest[0], rest[1]), rest[2], root)
     if (kind, len(rest)) != ("ed25519", 2):
         raise UsageError(f"{where}: cannot be read: {' '.join(words)[:80]}", hint=_LINE)
     if len(_decoded(rest[0]) or b"") != 32:
@@ -118,7 +125,7 @@ def require_signed(
     """Who signed these bytes of metadata.json, in words. Raises ArtifactError unless somebody did who may.
 
     signature  what signatures/<variant>.json holds, or None
-    bundle     what metadata.json.sigstore holds, or None; checked without network against the production roots
+    bundle     what metadata.json.sigstore holds, or None; checked without network
     """
     mine = [one for one in trusted if one.covers(repo_id)]
     if not mine:
@@ -131,7 +138,7 @@ def require_signed(
         reasons.append(reason)
     if bundle is not None:
         for one in (one for one in mine if one.kind == "sigstore"):
-            reason = _sigstore_problem(metadata, bundle, *one.who)
+            reason = _sigstore_problem(metadata, bundle, one)
             if reason is None:
                 return f"sigstore {one.who[0]}"
             reasons.append(reason)
@@ -167,18 +174,26 @@ def _ed25519_problem(metadata: bytes, signature: bytes, trusted: list[Trusted]) 
     return None
 
 
-def _sigstore_problem(metadata: bytes, bundle: bytes, identity: str, issuer: str) -> str | None:
+def _sigstore_problem(metadata: bytes, bundle: bytes, trusted: Trusted) -> str | None:
     try:
         from sigstore.errors import Error, VerificationError
-        from sigstore.models import Bundle, InvalidBundle
+        from sigstore.models import Bundle, InvalidBundle, TrustedRoot
         from sigstore.verify import Verifier, policy
     except ImportError:
         return "checking its sigstore bundle takes `pip install sigstore`"
+    identity, issuer = trusted.who
     try:
-        parsed = Bundle.from_json(bundle)
-        policy_ = policy.Identity(identity=identity, issuer=issuer)
-        Verifier.production(offline=True).verify_artifact(metadata, parsed, policy_)
-    except InvalidBundle as error:
+        if trusted.root is None:
+            verifier = Verifier.production(
+                offline=True
+            )  # the roots that come with the package, or newer ones it cached
+        else:
+            verifier = Verifier(trusted_root=TrustedRoot.from_file(str(trusted.root)))
+    except (ValueError, Error) as error:
+        return f"the roots in {trusted.root or 'the sigstore package'} cannot be read: {_line(error)}"
+    try:
+        verifier.verify_artifact(metadata, Bundle.from_json(bundle), policy.Identity(identity=identity, issuer=issuer))
+    except (ValueError, InvalidBundle) as error:
         return f"its sigstore bundle cannot be read: {_line(error)}"
     except (VerificationError, Error) as error:
         return f"its sigstore bundle does not verify for {identity}: {_line(error)}"
