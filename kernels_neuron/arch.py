@@ -57,6 +57,11 @@ class Arch:
     dma_stream_gbps: float
     vector_fast_modes: bool
 
+    # which instructions of VectorE keep GpSimdE off SBUF while they stream: "always", or those in a performance "mode"
+    sbuf_port: str = "mode"  # [arch3]; trn3 assumed as trn2
+    # what of PSUM VectorE and ScalarE cannot access at once: all of it, "always", or the same "bank"
+    psum_port: str = "bank"  # [arch3]; trn3 assumed as trn2
+
     partitions: int = 128  # [arch2] [arch3] [arch4]
     psum_partition_bytes: int = 16384  # [arch2]
     psum_banks: int = 8  # [arch2]
@@ -211,6 +216,8 @@ TRN1: Final = replace(
     dma_descriptor_ns=6.0,  # [read] 5 to 7
     dma_stream_gbps=272.0,  # [dma]
     vector_fast_modes=False,  # [arch2]
+    sbuf_port="always",  # [arch2]
+    psum_port="always",  # [arch2]
     launch_us=20.0,  # [read] profiler total less body, 17 to 22
 )
 

@@ -6,7 +6,7 @@ engine did itself it waits for only to read it back.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from kernels_neuron.sim.trace import Place, Record, Region, Tile, Trace
 
@@ -66,36 +66,60 @@ class _Entries:
 class _State:
     """What happened to the bytes of one tile so far, as far as it still matters.
 
-    writes  last writers; those that a later write covers are dropped
-    reads   last readers since their region was written
-    former  accesses to the same addresses by tiles that lived there before, until a write of this tile covers them
-    raw     region -> writers a read of it waits for; emptied by every write
+    tile     itself
+    writes   last writers; those that a later write covers are dropped
+    reads    last readers since their region was written
+    former   accesses to the same addresses by tiles that lived there before, until a write of this tile covers them
+    tenants  such tiles whose accesses were not looked at yet, with the way from their addresses to those of this one
+    raw      region -> writers a read of it waits for; emptied by every write
     """
 
-    __slots__ = ("former", "raw", "reads", "writes")
+    __slots__ = ("former", "raw", "reads", "tenants", "tile", "writes")
 
-    def __init__(self, nbytes: int) -> None:
-        self.writes = _Entries(nbytes)
-        self.reads = _Entries(nbytes)
-        self.former = _Entries(nbytes)
+    def __init__(self, tile: Tile) -> None:
+        self.tile = tile
+        self.writes = _Entries(tile.nbytes)
+        self.reads = _Entries(tile.nbytes)
+        self.former = _Entries(tile.nbytes)
+        self.tenants: list[tuple[_State, int, int]] = []
         self.raw: dict[Region, tuple[int, ...]] = {}
 
-    def inherit(self, other: "_State", bytes_off: int, partitions_off: int, tile: Tile) -> None:
-        """Take over what another tile left on the bytes of `tile`, ours; the offsets lead from there to here."""
-        for entries in (other.former, other.writes, other.reads):
-            for (region, queue), index in entries.items.items():
-                moved = region._replace(
-                    tile=tile.id, p0=region.p0 + partitions_off, p1=region.p1 + partitions_off, lo=region.lo + bytes_off
-                )
-                if moved.p1 <= 0 or moved.p0 >= tile.partitions or moved.hi <= 0 or moved.lo >= tile.nbytes:
-                    continue
-                key = moved, queue
-                self.former.add(key, max(index, self.former.items.get(key, -1)))
+    def is_whole(self, region: Region) -> bool:
+        """Whether a region is the entire tile."""
+        _, p0, p1, lo, width, steps = region
+        return not lo and not p0 and not steps and width >= self.tile.nbytes and p1 >= self.tile.partitions
+
+    def moved_in(self) -> Iterator[tuple[Region, str, int]]:
+        """(region in this tile, queue, record) of what its tenants left on its bytes; they are done with then."""
+        number, partitions, nbytes = self.tile.id, self.tile.partitions, self.tile.nbytes
+        tenants, self.tenants = self.tenants, []
+        for other, bytes_off, partitions_off in tenants:
+            other.settle()
+            for entries in (other.former, other.writes, other.reads):
+                for ((_, p0, p1, lo, width, steps), queue), index in entries.items.items():
+                    p0, p1, lo = p0 + partitions_off, p1 + partitions_off, lo + bytes_off
+                    region = Region(number, p0, p1, lo, width, steps)
+                    if p1 > 0 and p0 < partitions and lo < nbytes and (region.hi if steps else lo + width) > 0:
+                        yield region, queue, index
+
+    def settle(self) -> None:
+        """Take over what the tenants left."""
+        if self.tenants:
+            known = self.former.items
+            for region, queue, index in self.moved_in():
+                key = region, queue
+                self.former.add(key, max(index, known.get(key, -1)))
 
 
 def dependencies(trace: Trace) -> Preds:
     """For each record the earlier records it waits for, ascending. Tiles that nothing writes cause no wait."""
-    written = {region.tile for record in trace.records for region in record.writes}
+    written, last = set(), dict[int, int]()
+    for index, record in enumerate(trace.records):
+        for region in record.reads:
+            last[region.tile] = index
+        for region in record.writes:
+            last[region.tile] = index
+            written.add(region.tile)
     residents = {"sbuf": _Residents(), "psum": _Residents()}
     states: dict[int, _State] = {}
     queues = [queue_of(record) for record in trace.records]
@@ -110,6 +134,10 @@ def dependencies(trace: Trace) -> Preds:
         for region in record.writes:
             state = _state(region.tile, states, trace, residents)
             _write(state, region, queue, index, found)
+        for region in (*record.reads, *record.writes):
+            if last[region.tile] == index:
+                # from here on only a tile at the same address may look at it
+                states.pop(region.tile, None)
         found.discard(index)
         preds.append(_latest(found, queues, queue) if len(found) > 1 else _single(found, queues, queue))
     return preds
@@ -153,15 +181,21 @@ def _read(state: _State, region: Region, queue: str, index: int, found: set[int]
 
 def _write(state: _State, region: Region, queue: str, index: int, found: set[int]) -> None:
     own = "" if queue.endswith("/dma") else queue  # what a compute engine did before needs no wait
-    _wait(state.former, region, own, found, drop=True)
-    _wait(state.reads, region, own, found, drop=True)
-    _wait(state.writes, region, own, found, drop=True)
+    if state.tenants and state.is_whole(region):
+        # the usual first access: all of it is waited for, and none of it matters afterwards
+        for there, other, before in state.moved_in():
+            if other != own and (not there.steps or overlap(region, there)):
+                found.add(before)
+    else:
+        state.settle()
+    for entries in (state.former, state.reads, state.writes):
+        _wait(entries, region, own, found)
     state.writes.add((region, queue), index)
     state.raw.clear()
 
 
-def _wait(entries: _Entries, region: Region, own: str, found: set[int], drop: bool) -> None:
-    """Wait for the accesses of other queues to these bytes; `drop` those whose bytes `region` takes over entirely."""
+def _wait(entries: _Entries, region: Region, own: str, found: set[int]) -> None:
+    """Wait for the accesses of other queues to these bytes; forget those whose bytes `region` takes over entirely."""
     if not entries.items:
         return
     for key in entries.near(region):
@@ -170,7 +204,7 @@ def _wait(entries: _Entries, region: Region, own: str, found: set[int], drop: bo
         if same or overlap(region, other):
             if queue != own:
                 found.add(entries.items[key])
-            if drop and (same or region.covers(other)):
+            if same or region.covers(other):
                 entries.drop(key)
 
 
@@ -210,7 +244,7 @@ def _row_width(region: Region) -> int:
 def _state(tile: int, states: dict[int, _State], trace: Trace, residents: dict[str, "_Residents"]) -> _State:
     state = states.get(tile)
     if state is None:
-        state = states[tile] = _State(trace.tiles[tile].nbytes)
+        state = states[tile] = _State(trace.tiles[tile])
         place = trace.places.get(tile)
         if place is not None:
             residents[place.memory].move_in(state, trace.tiles[tile], place)
@@ -256,8 +290,7 @@ class _Residents:
         self.segments[first:last] = kept
         self.starts[first:last] = [segment[0] for segment in kept]
         for former, there in seen.values():
-            off = there.byte - place.byte, there.partition - place.partition
-            state.inherit(former, *off, tile)
+            state.tenants.append((former, there.byte - place.byte, there.partition - place.partition))
 
 
 def _within(tenant: tuple[_State, Place, int], newcomer: tuple[_State, Place, int]) -> bool:

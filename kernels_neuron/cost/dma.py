@@ -5,13 +5,15 @@ its time evenly, which is what taking turns packet by packet amounts to. A packe
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from kernels_neuron.arch import Arch
 from kernels_neuron.sim.trace import Transfer
+
+Shares = tuple[tuple[int, float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Lanes:
     """
 
     engines: tuple[tuple[int, ...], ...]
-    shares: dict[Transfer, tuple[tuple[int, float, float], ...]]
+    shares: dict[Transfer, Shares]
 
 
 def lanes(transfers: Iterable[Transfer], arch: Arch) -> Lanes:
@@ -86,45 +88,68 @@ class Chunk:
     ready: float = 0.0
 
 
+class Hbm:
+    """The limit of HBM on the sum of the cores that share it, as a bucket that fills at its rate.
+
+    rate  bytes per ns
+    """
+
+    __slots__ = ("given", "rate")
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.given = 0.0  # when what was asked for so far has gone through
+
+    def take(self, now: float, nbytes: float) -> float:
+        """When `nbytes` that are asked for at `now` have gone through at the earliest."""
+        self.given = max(self.given, now) + nbytes / self.rate
+        return self.given
+
+
 @dataclass(slots=True)
 class Lane:
     """The state of one lane: rings with work, and the long-stream limit as a token bucket.
 
-    rings   trigger queue -> chunks in order; the first of each is waiting for its data or being served
-    left    ring -> remaining ns of its first chunk, were it alone
-    paused  ring -> when the data of its first chunk can flow
-    held    until when a stalled packet holds the engine
+    rings    trigger queue -> chunks in order; the first of each is waiting for its data or being served
+    left     ring -> remaining ns of its first chunk, were it alone
+    paused   ring -> when the data of its first chunk can flow
+    held     until when a stalled packet holds the engine
+    hbm      what the cores share, None for a core that has it to itself
+    engines  how many engines the lane stands for
     """
 
     stream: float  # bytes per ns sustained
     ahead: float  # ns a burst may run ahead of the sustained rate
-    rings: dict[str, deque[Chunk]] = field(default_factory=dict)
-    left: dict[str, float] = field(default_factory=dict)
-    paused: dict[str, float] = field(default_factory=dict)
+    hbm: Hbm | None = None
+    engines: int = 1
+    rings: dict[Hashable, deque[Chunk]] = field(default_factory=dict)
+    left: dict[Hashable, float] = field(default_factory=dict)
+    paused: dict[Hashable, float] = field(default_factory=dict)
     held: float = 0.0
     now: float = 0.0
     busy: float = 0.0
     version: int = 0
     allowed: float = 0.0
 
-    def idle(self, ring: str) -> bool:
+    def idle(self, ring: Hashable) -> bool:
         """Whether a ring has nothing under way."""
         return not self.rings.get(ring)
 
-    def join(self, time: float, ring: str, chunk: Chunk) -> None:
+    def join(self, time: float, ring: Hashable, chunk: Chunk) -> None:
         """Put a chunk at the end of its ring."""
-        self._move(time)
         waiting = self.rings.setdefault(ring, deque())
         waiting.append(chunk)
         if len(waiting) == 1:
+            self._move(time)
             self._take_up(ring)
 
     def step(self, time: float) -> list[Chunk]:
         """Move to `time`, take up chunks whose data can flow now and take out those that are done."""
         self._move(time)
-        for ring in [ring for ring, until in self.paused.items() if until <= time]:
-            del self.paused[ring]
-            self._serve(ring)
+        if self.paused:
+            for ring in [ring for ring, until in self.paused.items() if until <= time]:
+                del self.paused[ring]
+                self._serve(ring)
         done = []
         for ring in [ring for ring, left in self.left.items() if left <= _NOTHING]:
             waiting = self.rings[ring]
@@ -136,42 +161,46 @@ class Lane:
 
     def next_event(self) -> float | None:
         """When a chunk will be done or its data flow, if nothing joins."""
-        times = list(self.paused.values())
-        if self.left:
-            times.append(max(self.now, self.held) + min(self.left.values()) * len(self.left))
-        return min(times) if times else None
+        flows = min(self.paused.values()) if self.paused else None
+        if not self.left:
+            return flows
+        done = max(self.now, self.held) + min(self.left.values()) * len(self.left)
+        return done if flows is None or done < flows else flows
 
     def _move(self, time: float) -> None:
         """Serve until `time`, every ring with work at an even share."""
         served = time - max(self.now, self.held)
         if self.left and served > 0:
+            share = served / len(self.left)
             for ring in self.left:
-                self.left[ring] -= served / len(self.left)
+                self.left[ring] -= share
             self.busy += served
         self.now = max(self.now, time)
 
-    def _take_up(self, ring: str) -> None:
+    def _take_up(self, ring: Hashable) -> None:
         ready = self.rings[ring][0].ready
         if ready > self.now:
             self.paused[ring] = ready
         else:
             self._serve(ring)
 
-    def _serve(self, ring: str) -> None:
+    def _serve(self, ring: Hashable) -> None:
         chunk = self.rings[ring][0]
         self.held = max(self.held, self.now + chunk.stall)
         self.allowed = max(self.allowed, self.now) + chunk.size / self.stream
-        behind = (self.allowed - self.ahead - self.now) / (len(self.left) + 1)
-        self.left[ring] = max(chunk.work, behind)
+        behind = self.allowed - self.ahead - self.now
+        if self.hbm is not None:
+            behind = max(behind, self.hbm.take(self.now, chunk.size * self.engines) - self.now)
+        self.left[ring] = max(chunk.work, behind / (len(self.left) + 1))
 
 
 _NOTHING = 1e-6  # ns of work that rounding may leave
 
 
 def make_lanes(plan: Lanes, arch: Arch, cores: int) -> list[Lane]:
-    """Idle lanes for a run on `cores` cores, whose sum the HBM limit binds."""
-    engines = arch.dma_engines
-    stream = min(arch.dma_stream_gbps, arch.hbm_gbps if cores > 1 else arch.dma_stream_gbps) / engines
-    burst = arch.dma_burst_bytes / engines
-    ahead = burst / stream - burst / arch.dma_engine_bytes_per_ns
-    return [Lane(stream, max(0.0, ahead)) for _ in plan.engines]
+    """Idle lanes for `cores` cores, whose sum the HBM limit binds."""
+    stream = arch.dma_stream_gbps / arch.dma_engines
+    burst = arch.dma_burst_bytes / arch.dma_engines
+    ahead = max(0.0, burst / stream - burst / arch.dma_engine_bytes_per_ns)
+    hbm = Hbm(cores * arch.hbm_gbps) if cores > 1 else None
+    return [Lane(stream, ahead, hbm, len(engines)) for _ in range(cores) for engines in plan.engines]

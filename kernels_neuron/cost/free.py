@@ -53,39 +53,35 @@ LABELS: dict[str, Label] = {
 }
 
 
-def would_help(traces: Sequence[Trace], plans: Sequence[Plan], spent_ns: Sequence[Sequence[float]]) -> list[Help]:
+def would_help(trace: Trace, plan: Plan, spent_ns: Sequence[float]) -> list[Help]:
     """The candidates by what they save, most first. They do not add up: two may wait for each other.
 
-    spent_ns  how long each record of each program takes by itself, which chooses the candidates
+    trace, plan  of all programs of a launch, joined
+    spent_ns     how long each record takes by itself, which chooses the candidates
 
     A free instruction still waits for its inputs and is waited for; a free transfer arrives when it is triggered.
     """
-    records = max(1, sum(len(plan.prices) for plan in plans))
+    records = max(1, len(plan.prices))
     most = max(FEWEST, min(MOST, AFFORDED_RECORDS // (len(LABELS) * records)))
-    tried = [(part, name, label) for part, label in LABELS.items() for name in _longest(traces, spent_ns, label)[:most]]
-    tables = any(price.table for plan in plans for price in plan.prices)
-    phases = max(map(phases_of, plans), default=1)
+    tried = [(part, name, label) for part, label in LABELS.items() for name in _longest(trace, spent_ns, label)[:most]]
+    phases = phases_of(plan)
     chosen = [phase / phases for phase in range(phases)]
     if len(tried) * records > MANY_RECORDS:
         chosen = [phases // 2 / phases]
-    body = _body_us(plans, chosen)
-    found = []
-    for part, name, label in tried:
-        free = [_without(plan, trace, name, label) for plan, trace in zip(plans, traces, strict=True)]
-        found.append((part, name, body - _body_us(free, chosen)))
-    if tables:
-        free = [replace(plan, prices=[_untabled(price) for price in plan.prices]) for plan in plans]
+    body = _body_us(plan, chosen)
+    found = [(part, name, body - _body_us(_without(plan, trace, name, label), chosen)) for part, name, label in tried]
+    if any(price.table for price in plan.prices):
+        free = replace(plan, prices=[_untabled(price) for price in plan.prices])
         found.append(("instruction", TABLE_LOAD, body - _body_us(free, chosen)))
     ranked = sorted(found, key=lambda each: -each[2])
     return [Help(part, name, saved, saved / body if body else 0.0) for part, name, saved in ranked]
 
 
-def _longest(traces: Sequence[Trace], spent_ns: Sequence[Sequence[float]], label: Label) -> list[str]:
+def _longest(trace: Trace, spent_ns: Sequence[float], label: Label) -> list[str]:
     total: dict[str, float] = {}
-    for trace, spent in zip(traces, spent_ns, strict=True):
-        for record, ns in zip(trace.records, spent, strict=True):
-            name = label(trace, record)
-            total[name] = total.get(name, 0.0) + ns
+    for record, ns in zip(trace.records, spent_ns, strict=True):
+        name = label(trace, record)
+        total[name] = total.get(name, 0.0) + ns
     return sorted(total, key=lambda name: -total[name])
 
 
@@ -101,5 +97,5 @@ def _untabled(price: Price) -> Price:
     return replace(price, table="") if price.table else price
 
 
-def _body_us(plans: Sequence[Plan], phases: Sequence[float]) -> float:
-    return fmean(max(replay(plan, phase).body_ns for plan in plans) for phase in phases) / 1e3
+def _body_us(plan: Plan, phases: Sequence[float]) -> float:
+    return fmean(replay(plan, phase).body_ns for phase in phases) / 1e3

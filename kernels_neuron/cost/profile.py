@@ -16,10 +16,11 @@ from kernels_neuron.sim.run import simulate
 from kernels_neuron.sim.trace import Trace
 
 from .bound import Bound, hbm_bytes, macs, roofline
+from .cores import as_one
 from .free import Help, would_help
 from .path import Segment, critical_path
 from .perfetto import write_chrome_trace
-from .timeline import ENGINES, Plan, Timeline, phases_of, plan, replay
+from .timeline import ENGINES, Plan, Timeline, plan_launch, replays, split
 from .traffic import DmaUse, dma_use
 
 
@@ -27,7 +28,7 @@ from .traffic import DmaUse, dma_use
 class Profile:
     """The estimate of one launch. All times but sim_wall_s are modelled; nothing here was measured on a device.
 
-    body_us       mean over the throttle phases, launch excluded; with two cores the slower one
+    body_us       mean over the throttle phases, launch excluded; with two cores until both have ended
     low_us, high_us   least and greatest body over the phases, launch excluded
     bound         least possible: multiply-accumulates at peak, every HBM byte once
     flops, hbm_bytes   what the bound is made of
@@ -36,7 +37,8 @@ class Profile:
     path          critical path of the middle phase, longest line first
     dma           what its transfers move, and how well
     instructions  NKI instructions of all programs
-    programs      trace, plan and timeline (middle phase) of each program, the slower one first
+    programs      trace and timeline (middle phase) of each program, the slower one first
+    plan, launch  of all programs joined, and their timeline (middle phase)
     validated     whether this chip's model was compared with measurements
     sim_wall_s    how long our own simulator took
     """
@@ -56,7 +58,9 @@ class Profile:
     path: list[Segment]
     dma: DmaUse
     instructions: int
-    programs: list[tuple[Trace, Plan, Timeline]] = field(repr=False)
+    programs: list[tuple[Trace, Timeline]] = field(repr=False)
+    plan: Plan = field(repr=False)
+    launch: Timeline = field(repr=False)
     sim_wall_s: float = 0.0
     outputs: Any = field(default=None, repr=False)
 
@@ -93,9 +97,9 @@ class Profile:
     @cached_property
     def would_help(self) -> list[Help]:
         """What the body would save, were an engine, a kind of instruction or a source line free; most first."""
-        traces, plans, lines = zip(*self.programs, strict=True)
-        spent = [[seen - start for start, seen in zip(line.start, line.seen, strict=True)] for line in lines]
-        return would_help(traces, plans, spent)
+        trace = as_one([trace for trace, _ in sorted(self.programs, key=lambda program: program[0].program)])
+        spent = [seen - start for start, seen in zip(self.launch.start, self.launch.seen, strict=True)]
+        return would_help(trace, self.plan, spent)
 
     @property
     def trace(self) -> Trace:
@@ -105,7 +109,7 @@ class Profile:
     @property
     def timeline(self) -> Timeline:
         """The timeline of the slower program, middle phase."""
-        return self.programs[0][2]
+        return self.programs[0][1]
 
     def to_json(self) -> dict[str, Any]:
         """The value `kernels-neuron profile --json` prints."""
@@ -133,7 +137,7 @@ class Profile:
 
     def write_trace(self, path: Path | str) -> None:
         """Write a Chrome trace of all programs, for Perfetto."""
-        write_chrome_trace(path, [(trace, timeline) for trace, _, timeline in self.programs])
+        write_chrome_trace(path, self.programs)
 
 
 def vars_of(segment: Segment) -> dict[str, Any]:
@@ -152,34 +156,30 @@ def vars_of(segment: Segment) -> dict[str, Any]:
 def profile_run(run: Run, dtype: str = "bfloat16", sim_wall_s: float = 0.0, outputs: Any = None) -> Profile:
     """Time one launch that the simulator ran. `dtype` chooses the TensorE peak of the bound."""
     arch = run.arch
-    plans = [plan(trace, arch, run.lnc) for trace in run.traces]
-    phases = max(phases_of(each) for each in plans)
-    bodies: list[float] = []
-    middle: list[tuple[Trace, Plan, Timeline]] = []
-    for phase in range(phases):
-        lines = [replay(each, phase / phases) for each in plans]
-        bodies.append(max(line.body_ns for line in lines) / 1e3)
-        if phase == phases // 2:
-            middle = sorted(zip(run.traces, plans, lines, strict=True), key=lambda program: -program[2].body_ns)
-    slower_trace, _, slower = middle[0]
+    plan = plan_launch(run.traces, arch)
+    bodies, middle = replays(plan)
+    programs = sorted(zip(run.traces, split(plan, middle), strict=True), key=lambda program: -program[1].body_ns)
+    slower = programs[0][1]
     flops, nbytes = 2.0 * macs(run.traces), hbm_bytes(run.traces)
     return Profile(
         kernel=run.kernel,
         arch=arch,
         lnc=run.lnc,
-        body_us=fmean(bodies),
-        low_us=min(bodies),
-        high_us=max(bodies),
+        body_us=fmean(bodies) / 1e3,
+        low_us=min(bodies) / 1e3,
+        high_us=max(bodies) / 1e3,
         launch_us=arch.launch_us,
         bound=roofline(flops, nbytes, dtype, arch, run.lnc),
         flops=flops,
         hbm_bytes=nbytes,
         dtype=dtype,
         engines={name: slower.busy[name] / slower.body_ns if slower.body_ns else 0.0 for name in ENGINES},
-        path=critical_path(slower_trace, slower),
-        dma=dma_use([(trace, timeline) for trace, _, timeline in middle], arch),
+        path=critical_path(as_one(run.traces), middle),
+        dma=dma_use(programs, arch),
         instructions=run.instructions,
-        programs=middle,
+        programs=programs,
+        plan=plan,
+        launch=middle,
         sim_wall_s=sim_wall_s,
         outputs=outputs,
     )

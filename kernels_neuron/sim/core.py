@@ -37,6 +37,7 @@ class Step:
     marks   False when the instruction marks the bytes it wrote itself, because the data decides which they are
     hands_on  True when the instruction says itself which of the bytes it passes on were never written
     meets   True where the step waits for another program: accesses to what it `writes` are ordered around it
+    meeting  what the step meets other programs for and who takes part, () for none; see Trace.meetings
     """
 
     engine: str
@@ -49,6 +50,7 @@ class Step:
     marks: bool = True
     hands_on: bool = False
     meets: bool = False
+    meeting: tuple[object, ...] = ()
 
 
 class NeuronCore:
@@ -62,9 +64,9 @@ class NeuronCore:
     accumulators  the registers of VectorE and ScalarE, which survive from one reducing instruction to the next
     generators    the random numbers of the engines, by engine, from first use on
     identities    nl.shared_identity_matrix by size and dtype, from first use on
+    prepared      the collective whose first half has run and whose second half has not; see isa/split.py
     defined       which of these registers hold a value that a document defines
     """
-    prepared      the collective whose first half has run and whose second half has not; see isa/split.py
 
     def __init__(
         self,
@@ -91,9 +93,9 @@ class NeuronCore:
         self.defined = {engine: np.zeros(arch.partitions, bool) for engine in ("scalar", "vector")}
         self.generators: dict[str, Xorwow] = {}
         self.identities: dict[tuple[int, DType], NkiTensor] = {}
+        self.prepared: Any = None
         self._shared = shared if shared is not None else []
         self._next_shared = 0
-        self.prepared: Any = None
         self._next_tile = seat.index << 32  # programs share HBM tensors, never tile ids
 
     # ---- allocation
@@ -218,6 +220,8 @@ class NeuronCore:
                     step.macs,
                 )
             )
+            if step.meeting:
+                self.trace.meetings[len(self.trace.records) - 1] = step.meeting
             if self.programs > 1:
                 self._note_for_races(step)
             if self.settings.watch:

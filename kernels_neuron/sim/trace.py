@@ -27,6 +27,8 @@ class Region(NamedTuple):
     @property
     def hi(self) -> int:
         """One past the last byte."""
+        if not self.steps:
+            return self.lo + self.width
         return self.lo + self.width + sum(stride * (count - 1) for stride, count in self.steps)
 
     @property
@@ -94,6 +96,7 @@ class Price:
     table       activation table the step needs, or "" (a change of table costs a load)
     transfer    the DMA transfer it triggers, or None
     front       True for a wait that the queue's front end does by itself, ahead of what is still executing
+    fast        True for a step in a performance mode of VectorE, which takes the port that GpSimdE shares
     """
 
     issue_ns: float
@@ -103,6 +106,7 @@ class Price:
     table: str = ""
     transfer: Transfer | None = None
     front: bool = False
+    fast: bool = False
 
 
 class Record(NamedTuple):
@@ -162,6 +166,8 @@ class Trace:
     edges        (producer, consumer) instruction indices that the kernel or its schedule orders, beyond its data
     in_order     [first, end) instruction indices that stay in program order
     barriers     record index -> the tile whose accesses a barrier orders, None where it orders none
+    meetings     record index -> what a step meets other programs for, and who they are; the steps of one meeting that
+                 write nothing bring data, the others wait for it. Equal labels meet in the order of each program
     """
 
     arch: str
@@ -173,6 +179,7 @@ class Trace:
     instructions: int = 0
     hbm_digests: dict[int, int] = field(default_factory=dict)
     barriers: dict[int, int | None] = field(default_factory=dict)
+    meetings: dict[int, tuple[object, ...]] = field(default_factory=dict)
     named: dict[str, list[int]] = field(default_factory=dict)
     edges: list[tuple[int, int]] = field(default_factory=list)
     in_order: list[tuple[int, int]] = field(default_factory=list)

@@ -1,7 +1,7 @@
 import pytest
 
 from kernels_neuron.arch import chip
-from kernels_neuron.cost.dma import Chunk, Lane, lanes, make_lanes
+from kernels_neuron.cost.dma import Chunk, Hbm, Lane, lanes, make_lanes
 from kernels_neuron.sim.trace import Transfer
 
 TRN2 = chip("trn2")
@@ -95,6 +95,24 @@ def test_long_streams_fall_to_the_sustained_rate():
     assert size / (times[-1] - times[-2]) * 16 == pytest.approx(TRN2.dma_stream_gbps)
 
 
-def test_two_cores_share_hbm():
+def test_what_two_cores_ask_hbm_for_goes_through_at_its_rate():
+    """716 bytes per ns for a pair of trn2 cores: 7,160 of each take 10 and 20 ns."""
+    hbm = Hbm(716.0)
+    assert hbm.take(100.0, 7160) == pytest.approx(110.0)
+    assert hbm.take(100.0, 7160) == pytest.approx(120.0)
+    assert hbm.take(500.0, 7160) == pytest.approx(510.0)
+
+
+def test_two_cores_that_stream_get_the_hbm_of_a_pair():
     plan = lanes([Transfer("load", 128, 4096, 0, 128, "hw")], TRN2)
-    assert make_lanes(plan, TRN2, cores=2)[0].stream * 16 == pytest.approx(TRN2.hbm_gbps)
+    ((_, ns, size),) = next(iter(plan.shares.values()))
+    servers = make_lanes(plan, TRN2, cores=2)
+    for record in range(400):
+        for server in servers:
+            server.join(0.0, "sync", Chunk(record, ns, size))
+    times = []
+    while waiting := [(time, i) for i, server in enumerate(servers) if (time := server.next_event()) is not None]:
+        time, i = min(waiting)
+        times += [time for _ in servers[i].step(time)]
+    rate = 400 * size * 16 / (times[-1] - times[-401])
+    assert rate == pytest.approx(2 * TRN2.hbm_gbps, rel=0.01)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kernels_neuron.cost import switches, throttle, timeline
+from kernels_neuron.cost import cores, deps, dma, plan, ports, queues, switches, throttle, timeline
 from kernels_neuron.sim.isa import prices
 
 TAG = re.compile(r"\[(?:arch2|arch3|arch4|isa|dma|trace|read)\]|assumed", re.IGNORECASE)
@@ -46,9 +46,14 @@ def test_numbers_outside_the_formulas_have_a_source_on_their_line():
         assert TAG.search(text) or "_MAX_REMEMBERED" in text, f"prices.py:{line}: {text.strip()}"
 
 
-@pytest.mark.parametrize("module", [timeline, throttle, switches], ids=lambda module: module.__name__.split(".")[-1])
+TIMELINE = [timeline, throttle, switches, plan, queues, ports, cores, deps, dma]
+
+
+@pytest.mark.parametrize("module", TIMELINE, ids=lambda module: module.__name__.split(".")[-1])
 def test_the_timeline_itself_holds_no_constants_of_the_machine(module):
     """Numbers of the machine live in arch.py: here only counts, units and rates of a half remain."""
     allowed = {0.5, 2, 4, 5, 8, 1e3, 1e6}
+    # where a grid of bytes pays, what of a sum is rounding, when phases tell apart
+    allowed |= {deps: {3, 24, 256}, dma: {1e-6, 1e-9}, timeline: {20_000, 1e-3}}.get(module, set())
     found = {value for _, value in numbers(ast.parse(inspect.getsource(module)))}
     assert found <= allowed, f"{module.__name__} has {sorted(found - allowed)}"

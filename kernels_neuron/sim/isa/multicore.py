@@ -51,9 +51,12 @@ def core_barrier(
         fail("barrier-cores", "core_barrier takes cores (0, 1), the kernel runs on one core", "launch it as kernel[2]")
     chosen = "gpsimd" if engine is Engine.unknown else engine.name
     members = frozenset(core.seat.programs[number] for number in set(listed))
+    meeting: tuple[object, ...] = ()
     if core.seat.index in members:
+        meeting = ("core_barrier", members)
         core.seat.meet("core_barrier", members, None, "core_barrier", _here())
-    yield Step(chosen, PRICES["core_barrier"](core.arch, facts(chosen, data)), writes=(data,), marks=False, meets=True)
+    price = PRICES["core_barrier"](core.arch, facts(chosen, data))
+    yield Step(chosen, price, writes=(data,), marks=False, meets=True, meeting=meeting)
 
 
 @instruction
@@ -97,9 +100,11 @@ def sendrecv(
         sent.append(src.array().copy())
 
     known = _written(src)
-    yield Step("gpsimd" if by_gpsimd else "sync", price, reads=partition_runs(src), effect=send, hands_on=True)
-    message = (src.shape, src.dtype, sent[0] if sent else None, send_to_rank, known)
     members = frozenset(core.seat.programs)
+    meeting = ("sendrecv", pipe_id, members)
+    trigger = "gpsimd" if by_gpsimd else "sync"
+    yield Step(trigger, price, reads=partition_runs(src), effect=send, hands_on=True, meeting=meeting)
+    message = (src.shape, src.dtype, sent[0] if sent else None, send_to_rank, known)
     what = f"sendrecv of pipe {pipe_id}"
     came = core.seat.meet(("sendrecv", pipe_id), members, message, what, _here())
     shape, dtype, values, receiver, known = came[core.seat.programs[recv_from_rank]]
@@ -119,7 +124,7 @@ def sendrecv(
                 forget_elements(run, rows)
 
     price = PRICES["sendrecv"](core.arch, facts("sync", dst))
-    yield Step("sync", price, writes=runs, effect=receive, marks=known is None)
+    yield Step("sync", price, writes=runs, effect=receive, marks=known is None, meeting=meeting)
 
 
 def _written(src: NkiTensor) -> np.ndarray | None:

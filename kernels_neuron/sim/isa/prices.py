@@ -60,14 +60,20 @@ def facts(engine: str, dst: NkiTensor, *sources: NkiTensor, op: str = "", pointe
 
 
 def _engine(
-    arch: Arch, engine: str, cycles: float, extra_issue_ns: float = 0.0, extra_latency_ns: float = 0.0, table: str = ""
+    arch: Arch,
+    engine: str,
+    cycles: float,
+    extra_issue_ns: float = 0.0,
+    extra_latency_ns: float = 0.0,
+    table: str = "",
+    fast: bool = False,
 ) -> Price:
     """Streaming `cycles` on an engine plus its fixed costs; never below the minimum initiation interval."""
     timing = arch.engine(engine)
     floor = arch.min_issue_cycles / timing.ghz
     stream = cycles / timing.ghz
     issue = max(floor, stream + timing.issue_ns + extra_issue_ns)
-    return Price(issue, max(issue, stream + timing.latency_ns + extra_latency_ns), table=table)
+    return Price(issue, max(issue, stream + timing.latency_ns + extra_latency_ns), table=table, fast=fast)
 
 
 def _copy_speed(arch: Arch, f: Facts) -> int:
@@ -85,7 +91,8 @@ def copy(arch: Arch, f: Facts) -> Price:
     """N cycles [isa], faster in a performance mode [arch3]; GpSimdE starts with 150 cycles [isa]."""
     if f.engine == "gpsimd":
         return gpsimd(arch, f)
-    return _engine(arch, f.engine, f.n / _copy_speed(arch, f))
+    speed = _copy_speed(arch, f)
+    return _engine(arch, f.engine, f.n / speed, fast=speed > 1)
 
 
 def tensor_scalar(arch: Arch, f: Facts) -> Price:
@@ -96,7 +103,7 @@ def tensor_scalar(arch: Arch, f: Facts) -> Price:
     if speed == 1 and arch.vector_fast_modes and f.engine == "vector" and f.all_sbuf and f.contiguous:
         speed = 2
     extra = 65.0 if f.pointer else 0.0
-    return _engine(arch, f.engine, f.n / speed, extra, extra)
+    return _engine(arch, f.engine, f.n / speed, extra, extra, fast=speed > 1)
 
 
 def tensor_tensor(arch: Arch, f: Facts) -> Price:
@@ -104,8 +111,9 @@ def tensor_tensor(arch: Arch, f: Facts) -> Price:
     if f.engine == "gpsimd":
         return gpsimd(arch, f)
     sources = f.memories[1:]
-    fast = "psum" in sources or (f.all_16bit and all(memory == "sbuf" for memory in sources) and f.contiguous)
-    return _engine(arch, "vector", f.n * (1 if fast else 2))
+    mode = f.all_16bit and all(memory == "sbuf" for memory in sources) and f.contiguous
+    fast = mode and arch.vector_fast_modes
+    return _engine(arch, "vector", f.n * (1 if mode or "psum" in sources else 2), fast=fast)
 
 
 def scalar_tensor_tensor(arch: Arch, f: Facts) -> Price:

@@ -142,10 +142,11 @@ def exchange(
         brought[:] = [source.array().copy() for source in sources]
 
     price = price_of(core.arch, hops, sum(source.size * source.itemsize for source in sources))
-    yield Step("sync", price, reads=sources if reads is None else reads, effect=bring)
     members = frozenset(index for rank in group for index in core.seat.ranks[rank])
+    meeting = (name, tuple(group), key)
+    yield Step("sync", price, reads=sources if reads is None else reads, effect=bring, meeting=(*meeting, members))
     file, line = caller()
-    came = core.seat.meet((name, tuple(group), key), members, brought, name, f"{file.rsplit('/', 1)[-1]}:{line}")
+    came = core.seat.meet(meeting, members, brought, name, f"{file.rsplit('/', 1)[-1]}:{line}")
     # a tensor in SBUF belongs to one core, so each program exchanges with its counterparts
     contributions = [came[core.seat.ranks[rank][core.program]] for rank in group]
 
@@ -163,7 +164,8 @@ def exchange(
     marks = not (name.endswith("_v") and core.settings.execute)
     for position, target in enumerate(targets):
         price = price_of(core.arch, 0, 0)
-        yield Step("sync", price, writes=(target,), effect=receiving(position), marks=marks, meets=True)
+        effect = receiving(position)
+        yield Step("sync", price, writes=(target,), effect=effect, marks=marks, meets=True, meeting=(*meeting, members))
 
 
 def _write(core: NeuronCore, target: NkiTensor, values: np.ndarray, mask: np.ndarray | None) -> None:
