@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from kernels_neuron.loader import SimulatorWarning
+from kernels_neuron.loader import SimulatorWarning, report
 
 
 class Unsupported(ValueError):
@@ -131,3 +131,20 @@ def scaled_up():
 @pytest.fixture
 def images() -> torch.Tensor:
     return torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def logits():
+    """logits(model, x, ...): what the model answers, without gradients."""
+
+    def call(model: nn.Module, x: torch.Tensor, **kwargs) -> torch.Tensor:
+        with torch.no_grad():
+            return model(x, **kwargs).logits
+
+    return call
+
+
+@pytest.fixture
+def rows():
+    """rows(model): the lines of its report, by the path of the module."""
+    return lambda model: {row.path: row for row in report(model).modules}
