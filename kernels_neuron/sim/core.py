@@ -170,10 +170,12 @@ class NeuronCore:
         self.storages.append(storage)
         return storage
 
-    def bind_input(self, array: np.ndarray, dtype: DType, name: str) -> Storage:
-        """A kernel argument in HBM over the bytes of `array`, which is contiguous."""
+    def bind_input(
+        self, array: np.ndarray, dtype: DType, name: str, buffer: MemoryRegion = MemoryRegion.shared_hbm
+    ) -> Storage:
+        """A kernel argument or constant in HBM over the bytes of `array`, which is contiguous."""
         flat = array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
-        return self._new_storage(array.shape, dtype, MemoryRegion.shared_hbm, name, None, flat)
+        return self._new_storage(array.shape, dtype, buffer, name, None, flat)
 
     def adopt_input(self, storage: Storage) -> None:
         """Share an argument bound by program 0."""

@@ -249,9 +249,13 @@ def _apply_schedule(kernel: Kernel, trace: Trace) -> None:
 
 
 def _finish(kernel: Kernel, rank: _Rank, scope: Scope) -> Any:
-    outputs = _outputs(kernel, rank.result, rank.cores)
-    _copy_back(rank.arguments, rank.bound, rank.cores)
+    written = _written_arguments(rank)
+    nothing = rank.result is None and bool(written)  # what the kernel gives is in its arguments
+    outputs = [] if nothing else _outputs(kernel, rank.result, rank.cores)
+    _copy_back(rank.arguments, written, scope.settings.execute)
     scope.runs.append(Run(kernel.__name__, scope.arch, len(rank.cores), [core.trace for core in rank.cores]))
+    if nothing:
+        return None
     device = _torch_device(rank.arguments)
     host = [_to_host(tensor, device) for tensor in outputs]
     return tuple(host) if isinstance(rank.result, (tuple, list)) else host[0]
@@ -318,7 +322,9 @@ def _to_device(value: Any, name: str, core: NeuronCore, bound: dict[str, Storage
         core.adopt_input(bound[name])
     else:
         array = _host_array(value, name)
-        bound[name] = core.bind_input(array, as_dtype(array.dtype), name)
+        # NKI simulator guide: arguments lie in nl.hbm on one core, in nl.shared_hbm on two
+        buffer = MemoryRegion.shared_hbm if core.programs > 1 else MemoryRegion.private_hbm
+        bound[name] = core.bind_input(array, as_dtype(array.dtype), name, buffer)
     return whole(bound[name])
 
 
@@ -336,21 +342,24 @@ def _host_array(value: Any, name: str) -> np.ndarray:
     return np.array(array, order="C", copy=True)
 
 
-def _copy_back(arguments: dict[str, Any], bound: dict[str, Storage], cores: list[NeuronCore]) -> None:
-    """Give the caller what the kernel wrote into its arguments."""
-    if not cores[0].settings.execute:
-        return
-    touched = {region.tile for core in cores for record in core.trace.records for region in record.writes}
+def _written_arguments(rank: _Rank) -> dict[str, Storage]:
+    """The arguments that the kernel writes into, by name."""
+    touched = {region.tile for core in rank.cores for record in core.trace.records for region in record.writes}
+    return {name: storage for name, storage in rank.bound.items() if storage.tile.id in touched}
+
+
+def _copy_back(arguments: dict[str, Any], written: dict[str, Storage], execute: bool) -> None:
+    """Give the caller what the kernel wrote into its arguments; a price-only run has computed nothing."""
     for name, value in _named_leaves(arguments, ""):
-        storage = bound.get(name)
-        if storage is None or storage.tile.id not in touched:
+        storage = written.get(name)
+        if storage is None or not execute:
             continue
-        written = whole(storage).array()
+        values = whole(storage).array()
         if not isinstance(value, np.ndarray):
             # through torch, which widens int32 to int64 where NKI had no wider integer
-            value.detach().copy_(as_tensor(written))
+            value.detach().copy_(as_tensor(values))
         elif value.flags.writeable:
-            value[...] = written
+            value[...] = values
         else:
             raise UsageError(f"the kernel writes into {name}, which is a read-only array", hint="pass a copy")
 
@@ -374,8 +383,10 @@ def _outputs(kernel: Kernel, result: Any, cores: list[NeuronCore]) -> list[NkiTe
         raise KernelError(
             f"{kernel.__name__} returns one tensor or a tuple of tensors, got {result!r}", rule="return-type"
         )
+    private = cores[0].switches["output_buffer"] == "hbm"
     for output in outputs:
-        if output.buffer is not MemoryRegion.shared_hbm:
+        shared = output.buffer is MemoryRegion.shared_hbm or output.storage.is_input
+        if not (shared or (private and not output.on_chip)):
             raise KernelError(
                 f"{kernel.__name__} returns {output!r}, outputs live in shared HBM",
                 rule="output-buffer",

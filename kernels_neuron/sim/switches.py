@@ -42,6 +42,12 @@ SWITCHES: dict[str, Switch] = {
     "nan_in_maximum": Switch(
         "propagate", ("propagate",), "max and min with NaN are not documented; a NaN that vanishes would hide a mistake"
     ),
+    "output_buffer": Switch(
+        "shared_hbm",
+        ("shared_hbm", "hbm"),
+        "the migration guide says that outputs must be in shared_hbm from 0.3 on, and tutorials that were measured on "
+        "a device return nl.hbm",
+    ),
     "platform_target": Switch(
         "match",
         ("match", "refuse"),

@@ -325,6 +325,38 @@ def test_jit_takes_parentheses_and_mode_and_nothing_else():
         nki.jit(platform="trn2")
 
 
+def test_an_output_in_private_hbm_is_a_switch():
+    def kernel(x):
+        out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.hbm)
+        nisa.dma_copy(dst=out, src=load(x))
+        return out
+
+    refused("output-buffer", lambda: simulate(kernel, A))
+    np.testing.assert_array_equal(simulate(kernel, A, settings=Settings(switches={"output_buffer": "hbm"})), A)
+
+
+def test_a_kernel_that_returns_nothing_gives_what_it_wrote_into_its_arguments():
+    def fills(x, y):
+        nisa.dma_copy(dst=y, src=load(x))
+
+    y = np.zeros_like(A)
+    assert simulate(fills, A, y) is None
+    np.testing.assert_array_equal(y, A)
+    refused("return-type", lambda: simulate(lambda x: None, A))
+
+
+def test_arguments_lie_in_hbm_of_one_core_and_in_shared_hbm_of_two():
+    seen = []
+
+    def kernel(x):
+        seen.append(x.buffer)
+        return x
+
+    simulate(kernel, A)
+    simulate(nki.jit(kernel)[2], A)
+    assert seen == [nl.hbm, nl.shared_hbm, nl.shared_hbm]
+
+
 def test_a_kernel_for_one_chip_runs_on_that_chip_alone():
     kernel = nki.jit(platform_target="trn2")(add_rows.function)
     np.testing.assert_array_equal(simulate(kernel, A, A, arch="trn2"), A + A)
