@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,10 @@ from .api import ROUNDINGS
 from .case import Case
 from .dtypes import dtype as nki_dtype
 from .errors import FileProblems, UnsupportedDtype, UsageError
+from .expression import evaluate
 from .inputs import LAYOUTS, Tensor, default_fill, fill_problem, layout_problem
 from .tables import Table, read_toml, show, unknown
+from .tiles import Tune, read_tune
 from .tolerance import DEFAULTS, KINDS, Tolerance, read_tolerance
 
 __all__ = ["Case", "Input", "Spec", "Workload", "evaluate"]
@@ -51,7 +52,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class Spec:
-    """One kernel's spec.toml. `strides` names, per input, the layouts taken without a copy."""
+    """One kernel's spec.toml.
+
+    strides  per input, the layouts taken without a copy
+    tune     the tile parameters to search, or None where the kernel declares none
+    """
 
     kernel: str
     path: Path
@@ -72,6 +77,7 @@ class Spec:
     strides: dict[str, tuple[str, ...]]
     tolerances: dict[str, Tolerance]
     workloads: tuple[Workload, ...]
+    tune: Tune | None
 
     @property
     def loose(self) -> dict[str, str]:
@@ -137,39 +143,6 @@ class Spec:
         return spec
 
 
-def evaluate(expression: int | str, sizes: dict[str, int]) -> int:
-    """The integer a shape expression such as "(H//P)*(W//P) + 1" stands for. Raises ValueError on anything else."""
-    if isinstance(expression, int):
-        return expression
-    try:
-        return _value(ast.parse(expression, mode="eval").body, sizes)
-    except SyntaxError:
-        raise ValueError(f"{expression!r} is not an expression") from None
-    except ZeroDivisionError:
-        raise ValueError(f"{expression!r} divides by zero") from None
-
-
-_OPERATORS: dict[type, Callable[[int, int], int]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b,
-    ast.Mod: lambda a, b: a % b,
-}
-
-
-def _value(node: ast.expr, sizes: dict[str, int]) -> int:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.Name):
-        if node.id not in sizes:
-            raise ValueError(f"no size is given for {node.id}")
-        return sizes[node.id]
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _OPERATORS[type(node.op)](_value(node.left, sizes), _value(node.right, sizes))
-    raise ValueError(f"{ast.unparse(node)!r} is none of letters, integers, + - * // % and brackets")
-
-
 def _letters(*expressions: int | str | None) -> list[str]:
     found = [letter for text in expressions if isinstance(text, str) for letter in _LETTER.findall(text)]
     return list(dict.fromkeys(found))
@@ -213,6 +186,7 @@ def _read_spec(table: Table, folder: Path) -> Spec | None:
         strides=_read_strides(table.table("strides"), inputs),
         tolerances=tolerances,
         workloads=tuple(workloads),
+        tune=read_tune(table.table("tune"), letters) if "tune" in table.data else None,
     )
     table.done()
     return spec

@@ -15,7 +15,7 @@ SOURCES = ROOT / "nki_src"
 FACE = "kernels_neuron"  # the root __init__, a part like the others
 
 # parts split over several files of the root: file -> the part it counts as
-BELONGS_TO = {"inputs": "spec", "tolerance": "spec", "case": "spec"}
+BELONGS_TO = {"inputs": "spec", "tolerance": "spec", "case": "spec", "expression": "spec", "tiles": "spec"}
 
 
 def read_table() -> dict[str, list[str]]:
@@ -36,6 +36,7 @@ IMPORT_BY_NAME = {
     "__init__.py",  # the lazy half of the public face
     "artifact.py",  # runs the hashed bytes of a variant
     "cli/main.py",  # finds the module of a verb
+    "measure/tune.py",  # the table of tiles inside a variant
     "measure/source.py",  # runs the file that `profile FILE.py:FUNC` names
     "sim/shim/finder.py",  # answers `import nki`
 }

@@ -52,7 +52,7 @@ def _write_folder(folder: Path, name: str) -> None:
 
 
 def _copy_common(root: Path) -> None:
-    """Operators check their arguments with common/checks.py; a new project gets its own copy."""
+    """What operators check their arguments and kernels look up their tiles with; a new project gets its own copy."""
     common = root / SOURCES / "common"
     if (common / "checks.py").is_file():
         return
@@ -61,7 +61,7 @@ def _copy_common(root: Path) -> None:
         raise UsageError("this installation has no nki_src/common", hint="install kernels-neuron again")
     ours = installed.parent / SOURCES / "common"
     common.mkdir(parents=True, exist_ok=True)
-    for file in ("__init__.py", "checks.py"):
+    for file in ("__init__.py", "checks.py", "tuning.py"):
         if not (common / file).exists():
             shutil.copyfile(ours / file, common / file)
 

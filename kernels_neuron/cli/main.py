@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "verify": "verify",
     "profile": "profile",
     "bench": "bench",
+    "tune": "tune",
     "build": "build",
     "check": "check",
     "publish": "publish",

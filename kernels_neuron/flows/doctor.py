@@ -120,7 +120,7 @@ def _requirements() -> Iterator[tuple[str, Requirement]]:
     """(extra, requirement) of this package, the extras that are for its users only, smallest extra first."""
     listed = [Requirement(text) for text in metadata.requires(THIS) or []]
     yield from (("", requirement) for requirement in listed if "extra" not in str(requirement.marker))
-    for extra in ("registry", "demo", "models", "signatures", "dask", "gpu"):
+    for extra in ("registry", "demo", "models", "signatures", "tune", "gpu"):
         yield from ((extra, r) for r in listed if f'extra == "{extra}"' in str(r.marker))
 
 

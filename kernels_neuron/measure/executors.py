@@ -14,6 +14,7 @@ Row = TypeVar("Row")
 
 # read by the thread pools of BLAS and OpenMP when they start, so they have to stand before a worker imports numpy
 _POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+CONNECT_S = 10
 ONE_THREAD = dict.fromkeys(_POOLS, "1")
 
 
@@ -45,6 +46,24 @@ def process_pool(workers: int) -> Iterator[Executor]:
         pool.shutdown(wait=finished, cancel_futures=True)
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+@contextmanager
+def dask_executor(address: str) -> Iterator[Executor]:
+    """The executor of a Dask cluster whose scheduler is at `address`, such as tcp://10.0.0.7:8786.
+
+    Its workers need this package, and built kernels at the same path: a shared file system.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("a Dask scheduler needs distributed", hint="pip install 'kernels-neuron[tune]'") from None
+    try:
+        client = Client(address, timeout=CONNECT_S)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"no Dask scheduler answers at {address}: {error}") from None
+    with client:
+        yield client.get_executor()
 
 
 def run_all(

@@ -130,7 +130,7 @@ def run_case(task: Task, recorder: Any = None) -> Outcome:
     entry = getattr(module, case.entry)
     runs: list[Run] = []
     try:
-        with _cores(task.lnc), using(task.arch, Settings(lnc=task.lnc, switches=SWITCHES)) as runs:
+        with cores(task.lnc), using(task.arch, Settings(lnc=task.lnc, switches=SWITCHES)) as runs:
             out = _call(case, entry, inputs, recorder)
         comparison = case.compare(reference, inputs, out)
     except KERNEL_RAISES as error:
@@ -155,7 +155,7 @@ def reference_of(module: ModuleType, kernel: str, entry: str) -> Callable[..., A
 
 
 @contextmanager
-def _cores(lnc: int) -> Iterator[None]:
+def cores(lnc: int) -> Iterator[None]:
     """Physical cores per logical core, as ops.py reads it off the machine."""
     name = "NEURON_LOGICAL_NC_CONFIG"
     before = os.environ.get(name)

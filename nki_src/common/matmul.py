@@ -13,12 +13,11 @@ from .operands import Panel, RowBlock, TurnedPanel, itemsize, ranges
 
 ACTIVATIONS = {"gelu": nl.gelu, "gelu_tanh": nl.gelu_apprx_tanh, "silu": nl.silu}
 
-# of one partition; two panels meet while one takes over from the other
-PANEL_BYTES = 65536
+# how a product is cut, unless its caller says otherwise: at most 128, 512 and 128 rows, columns and terms to a TensorE
+# pass; row tiles to a block; and, of one partition, the bytes of a panel of w, of which two meet while one takes over
+# from the other, and of three blocks of x, as they lie and turned, with what is added to the result
+TILES = {"tile_m": 128, "tile_n": 512, "tile_k": 128, "row_tiles": 4, "panel_bytes": 65536, "row_bytes": 49152}
 PANEL_COLUMNS = 4096
-# of one partition: blocks of x, as they lie and turned, and of what is added to the result, three steps of them
-ROW_BYTES = 49152
-MAX_ROW_TILES = 4
 # of one partition: a contraction block, where K is too deep for a panel of one column tile
 DEEP_BLOCK_BYTES = 32768
 # a store waits until its rows are this wide: a narrower DMA takes as long
@@ -33,7 +32,7 @@ def share(total, grain=1):
     return first, min(total, first + part)
 
 
-def share_block(rows, cols, tile_m=128, tile_n=512):
+def share_block(rows, cols, tile_m, tile_n):
     """((row, end), (column, end)) of this program: it takes a part of the longer side and all of the other."""
     if nl.num_programs() == 1:
         return (0, rows), (0, cols)
@@ -54,10 +53,7 @@ def matmul(
     transposed_weight=False,
     x=None,
     operands=None,
-    tile_m=128,
-    tile_n=512,
-    tile_k=128,
-    panel_bytes=PANEL_BYTES,
+    tiles=None,
 ):
     """out[m, n] = epilogue(sum over k of x[m, k] * w[k, n] + bias[n]) + addend[m, n], sums in float32.
 
@@ -71,9 +67,9 @@ def matmul(
     epilogue     none, or a name in ACTIVATIONS
     x            what load_x loads, where that is plain [M, K] in HBM: DMA can turn 16-bit rows on the way then
     operands     (row block, panel) in place of RowBlock and Panel, where operands come another way
-    tile_m, tile_n, tile_k, panel_bytes   tile sizes: rows and contraction up to 128, columns up to one PSUM bank
+    tiles        values for some of TILES
     """
-    plan = Plan(weight, row_range, col_range, transposed_weight, load_addend, tile_m, tile_n, tile_k, panel_bytes)
+    plan = Plan(weight, row_range, col_range, transposed_weight, load_addend, {**TILES, **(tiles or {})})
     result = Result(weight.dtype, bias, load_addend, store, epilogue)
     row_block, new_panel = operands or (RowBlock, TurnedPanel if transposed_weight else Panel)
     blocks, panels, steps = {}, {}, plan.steps
@@ -126,18 +122,22 @@ class Step:
 class Plan:
     """Sizes of a product and its steps; `kept` tells that a panel of w is deep enough to be kept for all rows."""
 
-    def __init__(self, weight, row_range, col_range, transposed_weight, adds, tile_m, tile_n, tile_k, panel_bytes):
+    def __init__(self, weight, row_range, col_range, transposed_weight, adds, tiles):
         self.depth = weight.shape[1] if transposed_weight else weight.shape[0]
-        self.tile_m, self.tile_n, self.tile_k = tile_m, tile_n, tile_k
+        self.tile_m, self.tile_n, self.tile_k = (tiles[name] for name in ("tile_m", "tile_n", "tile_k"))
+        tile_m, tile_n, tile_k = self.tile_m, self.tile_n, self.tile_k
         size = itemsize(weight.dtype)
         rows, cols = row_range[1] - row_range[0], col_range[1] - col_range[0]
-        self.few_rows = rows < MAX_ROW_TILES * tile_m
+        self.few_rows = rows < 4 * tile_m
         column_bytes = -(-self.depth // tile_k) * size
-        self.kept = column_bytes * tile_n <= panel_bytes
+        self.kept = column_bytes * tile_n <= tiles["panel_bytes"]
         if self.kept:
-            panel = min(panel_bytes // column_bytes, PANEL_COLUMNS, max(cols, tile_n)) // tile_n * tile_n
+            panel = min(tiles["panel_bytes"] // column_bytes, PANEL_COLUMNS)
+            # whole column tiles, unless all columns fit: then the rows pass by once
+            panel = cols if cols <= panel else panel // tile_n * tile_n
             row_bytes = 4 * column_bytes * tile_k + 3 * panel * size * (adds is not None)
-            row_block, depth_block = tile_m * max(1, min(MAX_ROW_TILES, ROW_BYTES // row_bytes)), self.depth
+            row_block = tile_m * max(1, min(tiles["row_tiles"], tiles["row_bytes"] // row_bytes))
+            depth_block = self.depth
         else:
             # two row tiles share each streamed block of w, four accumulators in all
             panel, row_block = 2 * tile_n, 2 * tile_m

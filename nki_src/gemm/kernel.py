@@ -4,22 +4,13 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..common.matmul import PANEL_BYTES, matmul, share_block
+from ..common.matmul import TILES, matmul, share_block
+from ..common.tuning import tiles_for
+from .tuned import TUNED
 
 
 @nki.jit
-def gemm(
-    x,
-    weight,
-    bias=None,
-    residual=None,
-    epilogue="none",
-    transpose_weight=False,
-    tile_m=128,
-    tile_n=512,
-    tile_k=128,
-    panel_bytes=PANEL_BYTES,
-):
+def gemm(x, weight, bias=None, residual=None, epilogue="none", transpose_weight=False, tiles=None):
     """y[m, n] = epilogue(sum over k of x[m, k] * weight[k, n] + bias[n]) + residual[m, n], sums in float32.
 
     x         [M, K]  float32, bfloat16 or float16, HBM; any M, N and K from 1
@@ -27,13 +18,12 @@ def gemm(
     bias      [N] or None
     residual  [M, N] or None
     epilogue  none, gelu (with erf), gelu_tanh or silu
-    tile_m, tile_n, tile_k  rows, columns and contraction of one product: at most 128, 512 and 128
-    panel_bytes             bytes of a partition that a panel of weight may take
+    tiles     None, or values for some of common/matmul.py's TILES in place of those that tuned.py has for these sizes
     returns   [M, N]  dtype of x, HBM
 
     Two programs take a half of the rows or of the columns each, whichever are more.
     """
-    rows = x.shape[0]
+    rows, depth = x.shape
     cols = weight.shape[0] if transpose_weight else weight.shape[1]
     y = nl.ndarray((rows, cols), dtype=x.dtype, buffer=nl.shared_hbm)
 
@@ -46,7 +36,8 @@ def gemm(
     def store(src, row, col):
         nisa.dma_copy(dst=y[row : row + src.shape[0], col : col + src.shape[1]], src=src)
 
-    row_range, col_range = share_block(rows, cols, tile_m, tile_n)
+    tiles = {**tiles_for(TUNED, TILES, x.dtype, {"M": rows, "K": depth, "N": cols}), **(tiles or {})}
+    row_range, col_range = share_block(rows, cols, tiles["tile_m"], tiles["tile_n"])
     matmul(
         load_x,
         weight,
@@ -58,9 +49,6 @@ def gemm(
         epilogue=epilogue,
         transposed_weight=transpose_weight,
         x=x,
-        tile_m=tile_m,
-        tile_n=tile_n,
-        tile_k=tile_k,
-        panel_bytes=panel_bytes,
+        tiles=tiles,
     )
     return y

@@ -4,7 +4,7 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..common.matmul import ROW_BYTES, matmul, share_block
+from ..common.matmul import TILES, matmul, share_block
 from ..common.operands import TurnedPanel, itemsize
 
 # of one partition: image rows of three steps, and a panel of weight
@@ -53,10 +53,12 @@ def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=
         load_addend=None if position is None else tokens.load_position,
         transposed_weight=True,
         operands=(patches.row_block, patches.panel),
-        tile_m=tile_m,
-        tile_n=_even_split(max(1, cols[1] - cols[0]), most),
-        tile_k=patches.partitions,
-        panel_bytes=PANEL_BYTES,
+        tiles={
+            "tile_m": tile_m,
+            "tile_n": _even_split(max(1, cols[1] - cols[0]), most),
+            "tile_k": patches.partitions,
+            "panel_bytes": PANEL_BYTES,
+        },
     )
     return tokens.out
 
@@ -117,7 +119,7 @@ class Patches:
     def most_rows(self):
         """Patches that a tile may hold, so that the row blocks of three steps fit."""
         size = itemsize(self.memory.dtype)
-        tiles = max(1, min(4, ROW_BYTES // (4 * self.depth * size)))
+        tiles = max(1, min(TILES["row_tiles"], TILES["row_bytes"] // (4 * self.depth * size)))
         return min(nl.tile_size.pmax, IMAGE_BYTES // (3 * tiles * self.run * size))
 
     def row_block(self, load_x, x, step, plan, dtype):

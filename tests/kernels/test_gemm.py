@@ -51,11 +51,10 @@ def assert_close(out, x, weight, bias=None):
 @pytest.mark.parametrize("tiles", TILES, ids=lambda tiles: "x".join(map(str, tiles.values())))
 def test_every_tile_size_gives_the_product(kernel, tiles, panel_bytes):
     x, weight, bias = torch.randn(96, 160), torch.randn(160, 260), torch.randn(260)
-    out = simulate(kernel, x, weight, bias, **tiles, panel_bytes=panel_bytes)
+    tiles = {**tiles, "panel_bytes": panel_bytes}
+    out = simulate(kernel, x, weight, bias, tiles=tiles)
     assert_close(out, x, weight, bias)
-    turned = simulate(
-        kernel[2], x, weight.T.contiguous(), bias, transpose_weight=True, **tiles, panel_bytes=panel_bytes
-    )
+    turned = simulate(kernel[2], x, weight.T.contiguous(), bias, transpose_weight=True, tiles=tiles)
     assert_close(turned, x, weight, bias)
 
 
