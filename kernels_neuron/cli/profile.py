@@ -27,6 +27,7 @@ def run(
     price_only: Annotated[bool, typer.Option("--price-only", help="Compute no values.")] = False,
     limit: Annotated[float | None, typer.Option(help="Stop after so many seconds, with exit status 124.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace for ui.perfetto.dev here.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with timeline, roofline and tables here.")] = None,
     imported: Annotated[
         Path | None, typer.Option("--import", help="A profile.json(.gz) of the Neuron profiler to replay instead.")
     ] = None,
@@ -47,7 +48,7 @@ def run(
     from kernels_neuron.measure.source import TimeLimit
 
     if imported is not None:
-        if kernel is not None or input or arg or trace is not None:
+        if kernel is not None or input or arg or trace is not None or html is not None:
             raise UsageError("--import replays a profile and runs no kernel", hint="give --import alone")
         _import(imported, parts, json)
         return
@@ -63,6 +64,10 @@ def run(
         raise typer.Exit(TIMED_OUT) from None
     if trace is not None:
         found.write_trace(trace)
+    if html is not None:
+        from kernels_neuron.flows.profile_html import render
+
+        html.write_text(render(found), encoding="utf-8")
     if json:
         print_json(found.to_json())
     else:
