@@ -8,7 +8,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 MEMORY_BYTES = 12 << 30  # address space of one case; beyond it the case fails with MemoryError
 WALL_LIMIT = 10  # the limit in wall-clock time, as a multiple of the one in processor time
@@ -21,7 +21,10 @@ class Outcome:
 
     words  timeout (stopped), crashed (the process died), mismatch (outside the vendor's tolerance),
            not-refused (a case that must be refused ran)
-    stage  where it failed: simulate (in the kernel), reference (in the library's own torch code), compare, test
+    stage  where it failed: inputs (being made), simulate (in the kernel), reference (in the library's own torch code),
+           compare, test
+    input_bytes  of all arrays handed to the kernel
+    inputs_cpu_s, sim_cpu_s  processor time until the kernel's first call, and in the simulator; cpu_s is all of it
     """
 
     id: str
@@ -33,9 +36,12 @@ class Outcome:
     stage: str = ""
     wall_s: float = 0.0
     cpu_s: float = 0.0
-    sim_wall_s: float = 0.0
+    input_bytes: int = 0
+    inputs_cpu_s: float = 0.0
+    sim_cpu_s: float = 0.0
     instructions: int = 0
     errors: list[dict[str, float]] = field(default_factory=list)
+    done: bool = field(default=False, repr=False)
 
     def blame(self, error: BaseException, stage: str) -> None:
         """Take the failure from an exception."""
@@ -48,15 +54,18 @@ class Outcome:
 
     def row(self, **provenance: str) -> str:
         """The outcome as a line of JSON, parts that say nothing left out; `provenance` says whose code ran."""
-        said = {key: value for key, value in asdict(self).items() if key in _ALWAYS or value}
+        said = {key: value for key, value in asdict(self).items() if key in _ALWAYS or (value and key != "done")}
         return json.dumps({**said, **provenance})
 
 
 _ALWAYS = ("id", "kernel", "ok", "error", "wall_s", "cpu_s")
 
 
-def in_own_process(case: str, kernel: str, work: Callable[[Outcome], None], limit_s: float) -> Outcome:
-    """Run `work`, which fills in an Outcome, in a fork; stop it after `limit_s` seconds of its own.
+Note = Callable[[Outcome], None]  # keeps an outcome as it is now, for the case that the process is stopped later
+
+
+def in_own_process(case: str, kernel: str, work: Callable[[Outcome, Note], None], limit_s: float) -> Outcome:
+    """Run `work`, which fills in an Outcome and notes how far it is, in a fork; stop it after `limit_s` seconds.
 
     They are seconds of processor time, so that what else the machine does decides nothing; a case that waits instead of
     working is stopped after WALL_LIMIT times as long.
@@ -66,20 +75,21 @@ def in_own_process(case: str, kernel: str, work: Callable[[Outcome], None], limi
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _child(writer, Outcome(case, kernel), work, limit_s)
+        _child(writer, Outcome(case, kernel, stage="inputs"), work, limit_s)
     os.close(writer)
     answer, stopped = _read(reader, begin + WALL_LIMIT * limit_s)
     if stopped:
         os.kill(pid, signal.SIGKILL)
     _, status, used = os.wait4(pid, 0)
     os.close(reader)
-    outcome = Outcome(case, kernel)
-    if stopped or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
-        outcome.error, outcome.message = "timeout", f"stopped after {limit_s:g} s"
-    elif not answer:
-        outcome.error, outcome.message = "crashed", f"wait status {status}"
-    else:
-        outcome = Outcome(**json.loads(answer))
+    # a last line cut short by a kill says nothing
+    noted = [line for line in answer.split(b"\n") if line.endswith(b"}")]
+    outcome = Outcome(**json.loads(noted[-1])) if noted else Outcome(case, kernel)
+    if not outcome.done:
+        outcome.ok, outcome.error = False, "crashed"
+        outcome.message = f"wait status {status}"
+        if stopped or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
+            outcome.error, outcome.message = "timeout", f"stopped after {limit_s:g} s"
     outcome.wall_s = round(time.monotonic() - begin, 2)
     outcome.cpu_s = round(used.ru_utime + used.ru_stime, 2)
     return outcome
@@ -95,16 +105,21 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
             if not chunk:
                 return b"".join(chunks), False
             chunks.append(chunk)
-    return b"", True
+    return b"".join(chunks), True
 
 
-def _child(writer: int, outcome: Outcome, work: Callable[[Outcome], None], limit_s: float) -> None:
+def _child(writer: int, outcome: Outcome, work: Callable[[Outcome, Note], None], limit_s: float) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     seconds = max(1, round(limit_s))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+
+    def note(now: Outcome) -> None:
+        os.write(writer, json.dumps(asdict(now)).encode() + b"\n")
+
     try:
-        work(outcome)
-        os.write(writer, json.dumps(asdict(outcome)).encode())
+        note(outcome)
+        work(outcome, note)
+        note(replace(outcome, done=True))
     finally:
         # no interpreter shutdown: the fork shares open files and exit handlers with its parent
         os._exit(0)

@@ -12,7 +12,7 @@ import measured
 import pytest
 import stand_ins
 from cases import kernel_of
-from outcome import Outcome, in_own_process
+from outcome import Note, Outcome, in_own_process
 
 NKI = "0.3"  # the API version of branch 2.29_release
 
@@ -30,6 +30,7 @@ class Suite:
         self.items: dict[str, pytest.Item] = {}
         self.not_collected = 0
         self.current: Outcome | None = None
+        self.note: Note = lambda outcome: None
 
     @property
     def cases(self) -> list[str]:
@@ -72,8 +73,8 @@ class Suite:
         if case not in self.items:
             return Outcome(case, kernel_of(case), error="not-collected", message="its test file does not import")
 
-        def work(outcome: Outcome) -> None:
-            self.current = outcome
+        def work(outcome: Outcome, note: Note) -> None:
+            self.current, self.note = outcome, note
             _run_item(self.items[case], outcome)
 
         return in_own_process(case, kernel_of(case), work, limit_s)
@@ -123,22 +124,31 @@ def _install(suite: Suite) -> None:
 
         outcome = suite.current
         assert outcome is not None
-        begin = time.monotonic()
+        begin = time.process_time()
+        if not outcome.input_bytes:
+            outcome.inputs_cpu_s = round(begin, 2)
+            outcome.input_bytes = sum(getattr(value, "nbytes", 0) for value in inputs.values())
+        outcome.stage = "simulate"
+        suite.note(outcome)
         try:
             with using(chip, Settings(nki=NKI)) as runs:
-                return nki.jit(kernel)[lnc](**inputs)
+                result = nki.jit(kernel)[lnc](**inputs)
         except BaseException as error:
             outcome.blame(error, "simulate")
             raise
         finally:
-            outcome.sim_wall_s = round(time.monotonic() - begin, 2)
+            outcome.sim_cpu_s = round(outcome.sim_cpu_s + time.process_time() - begin, 2)
             outcome.instructions = sum(run.instructions for run in runs)
+        outcome.stage = "reference"
+        suite.note(outcome)
+        return result
 
     stand_ins.install(suite.clone, simulate)
     import test.integration.nkilib.utils.comparators as comparators
 
     def record(distances: dict[str, float]) -> None:
         if suite.current is not None:
+            suite.current.stage = "compare"
             suite.current.errors.append(distances)
 
     comparators.maxAllClose = measured.recording(comparators.maxAllClose, record)

@@ -91,7 +91,7 @@ def test_recording_leaves_the_comparison_alone():
 
 
 def test_a_case_runs_in_a_process_of_its_own():
-    def work(result):
+    def work(result, note):
         result.ok, result.message = True, str(os.getpid())
 
     found = outcome.in_own_process("x.py::t", "x", work, 30)
@@ -101,13 +101,16 @@ def test_a_case_runs_in_a_process_of_its_own():
 
 
 def test_a_case_that_hangs_is_stopped_and_one_that_dies_is_told_apart():
-    def spin(_):
+    def spin(result, note):
+        result.stage, result.input_bytes = "simulate", 64
+        note(result)
         while True:
             pass
 
-    assert outcome.in_own_process("x", "x", spin, 1).error == "timeout"
-    assert outcome.in_own_process("x", "x", lambda _: time.sleep(60), 0.05).error == "timeout"
-    assert outcome.in_own_process("x", "x", lambda _: os._exit(3), 30).error == "crashed"
+    found = outcome.in_own_process("x", "x", spin, 1)
+    assert (found.error, found.stage, found.input_bytes) == ("timeout", "simulate", 64)
+    assert outcome.in_own_process("x", "x", lambda result, note: time.sleep(60), 0.05).error == "timeout"
+    assert outcome.in_own_process("x", "x", lambda result, note: os._exit(3), 30).error == "crashed"
 
 
 def test_a_broken_rule_is_named():
