@@ -1,5 +1,6 @@
 """`kernels-neuron publish`: build/ to a registry or the Hub."""
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +30,9 @@ def run(
     Example:
       kernels-neuron publish --to http://127.0.0.1:8080 --owner me
     """
+    if "://" in to:
+        # whatever endpoint it is given, huggingface_hub has a question of its own for the one in the environment
+        os.environ.setdefault("HF_ENDPOINT", to)
     options: dict[str, Any] = {"private": private, "dry_run": dry_run, "verified": verified, "sign": sign}
     rows = publish(kernels, to=to, owner=owner, step=say, **options)
     if json:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,19 @@ _DECLINED = {
     404: ("{endpoint} has no such repo or revision: {said}", "check --to and --owner"),
     412: ("somebody else published to the same branch meanwhile: {said}", "run publish again"),
 }
+
+
+# huggingface_hub repeats what reads and what creates, but not a commit
+_AGAIN_AFTER_SECONDS = (1.0, 3.0, 9.0)
+_LONGEST_WAIT_SECONDS = 60.0
+
+
+class Interrupted(HubError):
+    """The line broke or the server is busy: what was asked may have been done or not, and may be asked again."""
+
+    def __init__(self, message: str, *, hint: str | None = None, retry_after: float = 0.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True)
@@ -203,10 +217,22 @@ def upload(
     """Have `release` at <owner>/<name>: one commit on its version branch, one on main for the card, both read back.
 
     Stale files of the uploaded variants go, other files stay. What is there already is not written again, so a second
-    run after an interruption completes the first, and after a success does nothing. A branch that moves meanwhile is
-    an error, never a mixture. Refuses a release whose API is narrower or different (hub/gate.py), before it writes.
-    `step` is told what is being done.
+    run after an interruption completes the first, and after a success does nothing; where the line breaks or the server
+    is busy, such a run is started here, up to three times. A branch that moves meanwhile is an error, never a mixture.
+    Refuses a release whose API is narrower or different (hub/gate.py), before it writes. `step` is told what is being
+    done.
     """
+    for wait in _AGAIN_AFTER_SECONDS:
+        try:
+            return _upload(api, release, owner, private, step)
+        except Interrupted as error:
+            seconds = min(max(wait, error.retry_after), _LONGEST_WAIT_SECONDS)
+            step(f"{error}; again in {seconds:g} s")
+            time.sleep(seconds)
+    return _upload(api, release, owner, private, step)
+
+
+def _upload(api: "HfApi", release: Release, owner: str, private: bool, step: Callable[[str], None]) -> Published:
     plan = plan_upload(api, release, owner)
     plan.api.require_open(plan.repo_id, release.version)
     with _explained(api):
@@ -349,7 +375,7 @@ def _explained(api: "HfApi") -> Iterator[None]:
         raise HubError("huggingface_hub is told to stay offline", hint="unset HF_HUB_OFFLINE to publish") from error
     except (transport, ConnectionError) as error:
         hint = "start one with kernels-neuron registry serve, or correct --to"
-        raise HubError(f"no Hub answers at {api.endpoint}: {error}", hint=hint) from error
+        raise Interrupted(f"no Hub answers at {api.endpoint}: {error}", hint=hint) from error
     except json.JSONDecodeError as error:
         raise HubError(f"what answers at {api.endpoint} is not a Hub", hint="correct --to") from error
     except (HFValidationError, ValueError) as error:
@@ -361,4 +387,8 @@ def _declined(error: Any, endpoint: str) -> HubError:
     status = error.response.status_code
     said = " ".join((error.server_message or str(error)).split())
     message, hint = _DECLINED.get(status, ("{endpoint} answered {status}: {said}", None))
-    return HubError(message.format(endpoint=endpoint, said=said, status=status), hint=hint)
+    message = message.format(endpoint=endpoint, said=said, status=status)
+    if status == 429 or status in (500, 502, 503, 504):
+        after = error.response.headers.get("Retry-After", "")
+        return Interrupted(message, hint=hint, retry_after=float(after) if after.isdecimal() else 0.0)
+    return HubError(message, hint=hint)

@@ -1,6 +1,7 @@
 """`kernels-neuron publish`: what it prints and how it exits."""
 
 import json
+import os
 import socket
 import subprocess
 
@@ -17,6 +18,8 @@ def project(tmp_path, monkeypatch):
     project.mkdir()
     scaffold("scaled_add", project)
     monkeypatch.chdir(project)
+    monkeypatch.setenv("HF_ENDPOINT", "put back afterwards")
+    monkeypatch.delenv("HF_ENDPOINT")
     return project
 
 
@@ -46,6 +49,7 @@ def test_publish_to_a_server_takes_the_token_from_hf_token(project, tmp_path, ca
         monkeypatch.setenv("HF_TOKEN", server.token)
         assert run(["publish", "--to", server.url, "--verified"]) == 0
         assert server.store.ids() == ["local/neuron-scaled-add"]
+        assert os.environ["HF_ENDPOINT"] == server.url, "or huggingface.co would be asked a question once a day"
 
 
 def test_a_registry_that_is_down_is_one_clear_error_before_the_build(project, capsys, monkeypatch):
