@@ -72,11 +72,13 @@ class Kernel:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         scope = current_scope()
         if scope.core is not None:
-            fail(
-                "nested-jit",
-                f"{self.__name__} is decorated with nki.jit and was called inside a kernel",
-                "call the undecorated function",
-            )
+            if self.grid is not None:
+                fail(
+                    "nested-jit",
+                    f"{self.__name__} was launched on [{self.grid}] inside a kernel, which has its cores already",
+                    "call it without a grid: it then runs as a part of this kernel",
+                )
+            return self.function(*args, **kwargs)
         return launch(self, args, kwargs, scope)
 
     def __repr__(self) -> str:

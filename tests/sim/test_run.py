@@ -201,12 +201,17 @@ def test_a_price_only_run_has_the_shapes_and_the_instructions():
 # ---- nesting, state, threads
 
 
-def test_a_jitted_kernel_inside_a_kernel_is_refused():
+def test_a_jitted_kernel_inside_a_kernel_is_a_part_of_it_and_takes_no_grid():
     @nki.jit
     def outer(a, b):
         return scaled_sum(a, b)
 
-    assert "scaled_sum" in refused("nested-jit", lambda: outer(A, B))
+    @nki.jit
+    def launching(a, b):
+        return scaled_sum[2](a, b)
+
+    np.testing.assert_array_equal(outer(A, B), scaled_sum(A, B))
+    assert "scaled_sum was launched on [2]" in refused("nested-jit", lambda: launching(A, B))
 
 
 def test_nothing_is_left_between_calls():
