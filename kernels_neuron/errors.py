@@ -20,13 +20,25 @@ class UnsupportedDtype(KernelsNeuronError):
 class KernelError(KernelsNeuronError):
     """A kernel broke a rule of the machine. `rule` is the rule's id, `where` is "file.py:12" in the kernel.
 
-    Raised before the offending instruction has any effect.
+    `source` is the kernel's line, which is shown below the message. Raised before the offending instruction has any
+    effect.
     """
 
-    def __init__(self, message: str, *, rule: str, hint: str | None = None, where: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str,
+        hint: str | None = None,
+        where: str | None = None,
+        source: str | None = None,
+    ) -> None:
         super().__init__(f"{where}: {message}" if where else message, hint=hint)
         self.rule = rule
         self.where = where
+        self.source = source
+        if source:
+            self.add_note(f"\n    {source}")
 
 
 class NotSimulated(KernelError):

@@ -21,6 +21,7 @@ from .locate import caller, fail
 from .memory import MemoryRegion, Storage
 from .random import Xorwow
 from .tensor import NkiTensor, row_major
+from .show import shown
 from .trace import Price, Record, Tile, Trace
 from .turns import ALONE, Seat
 from .unwritten import UnknownSums, forget_readout, is_unwritten, only_fetches, run_over_unwritten
@@ -242,8 +243,25 @@ class NeuronCore:
 
     def _show_watched(self, name: str, tensors: Sequence[NkiTensor]) -> None:
         for tensor in tensors:
-            if tensor.name in self.settings.watch and self.settings.execute:
-                sys.stdout.write(f"{name} wrote {tensor!r}\n{tensor.array()}\n")
+            tile = tensor.storage.tile
+            if self.settings.execute and not {tile.name, self.trace.where(tile.where)}.isdisjoint(self.settings.watch):
+                file, line = caller()
+                sys.stdout.write(f"{file.rsplit('/', 1)[-1]}:{line}: {name} wrote {shown(tensor)}\n")
+
+
+_ANSWERS: dict[tuple[object, ...], tuple[Arch, dict[Any, Any]]] = {}
+_MAX_ANSWERS = 16
+
+
+def _answers(arch: Arch, settings: Settings) -> dict[Any, Any]:
+    """What rules.once_per_layout remembers for runs with this chip and these settings."""
+    # `arch` is kept, so that its id stays its own
+    key = (id(arch), settings.nki, *sorted(settings.switches.items()))
+    if key not in _ANSWERS:
+        if len(_ANSWERS) >= _MAX_ANSWERS:
+            _ANSWERS.clear()
+        _ANSWERS[key] = (arch, {})
+    return _ANSWERS[key][1]
 
 
 def _checked_shape(shape: Sequence[int], buffer: Any) -> tuple[int, ...]:

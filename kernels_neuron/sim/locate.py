@@ -1,5 +1,6 @@
 """Where in the user's source the simulator was called from."""
 
+import linecache
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -28,4 +29,10 @@ def caller() -> tuple[str, int]:
 def fail(rule: str, message: str, hint: str | None = None) -> NoReturn:
     """Raise KernelError for `rule`, located at the kernel's line."""
     file, line = caller()
-    raise KernelError(message, rule=rule, hint=hint, where=f"{file.rsplit('/', 1)[-1]}:{line}")
+    where = f"{file.rsplit('/', 1)[-1]}:{line}"
+    raise KernelError(message, rule=rule, hint=hint, where=where, source=source_line(file, line))
+
+
+def source_line(file: str, line: int) -> str | None:
+    """The text of a line, None where the file cannot be read."""
+    return linecache.getline(file, line).strip() or None

@@ -195,15 +195,16 @@ def _place_pinned(trace: Trace, pinned: list[Life], arch: Arch) -> dict[int, Pla
 def _pinned(trace: Trace, life: Life, live: list[Life], places: dict[int, Place], arch: Arch) -> Place:
     assert life.tile.address is not None
     tile, (partition, byte) = life.tile, life.tile.address
-    where = trace.where(tile.where)
     capacity = arch.sbuf_partition_bytes if tile.buffer == "sbuf" else arch.psum_partition_bytes
     if partition + tile.partitions > arch.partitions or byte + tile.nbytes > capacity:
-        raise KernelError(f"{tile} at address ({partition}, {byte}) leaves {tile.buffer}", rule="address", where=where)
+        raise KernelError(
+            f"{tile} at address ({partition}, {byte}) leaves {tile.buffer}", rule="address", **trace.located(tile.where)
+        )
     if tile.buffer == "psum" and byte % arch.psum_bank_bytes:
         raise KernelError(
             f"{tile} starts at byte {byte}, which is not a multiple of the bank size {arch.psum_bank_bytes}",
             rule="psum-bank",
-            where=where,
+            **trace.located(tile.where),
         )
     for other in live:
         there = places[other.tile.id]
@@ -217,7 +218,7 @@ def _pinned(trace: Trace, life: Life, live: list[Life], places: dict[int, Place]
                 f"{tile} at address ({partition}, {byte}) overlaps {other.tile} of {trace.where(other.tile.where)} "
                 "while both are live",
                 rule="address-overlap",
-                where=where,
+                **trace.located(tile.where),
             )
     return Place(tile.buffer, partition, byte)
 
@@ -249,5 +250,5 @@ def _capacity(trace: Trace, memory: str, life: Life, live: list[Life], arch: Arc
         f"the tiles live here take {total} on partition {fullest}{holes}:{lines}{more}",
         rule=f"{memory}-capacity",
         hint="use smaller tiles, or let fewer of them live at once",
-        where=trace.where(life.tile.where),
+        **trace.located(life.tile.where),
     )

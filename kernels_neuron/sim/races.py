@@ -86,7 +86,7 @@ def _look_for(writer: Trace, other: Trace, touched: dict[tuple[int, int], np.nda
                 f"that program {writer.program} writes, and nothing orders the two",
                 rule="race",
                 hint="give each program its own rows by nl.program_id(0), or put a core_barrier on the tensor between",
-                where=other.where(record.where),
+                **other.located(record.where),
             )
 
 

@@ -46,6 +46,9 @@ class VirtualRegister:
     def __repr__(self) -> str:
         return "a register"
 
+    def __str__(self) -> str:
+        return f"{self!r} holding {'nothing' if self.value is None else self.value}"
+
     def __bool__(self) -> bool:
         core = current_core("a register")
         if api_version(core.settings.nki) >= _NO_PYTHON_BRANCHES:

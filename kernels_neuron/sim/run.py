@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,12 @@ def jit(fn: Callable[..., Any] | None = None, *, platform_target: str | None = N
 
 
 def simulate(
-    kernel: Any, *args: Any, arch: str | Arch | None = None, settings: Settings | None = None, **kwargs: Any
+    kernel: Any,
+    *args: Any,
+    arch: str | Arch | None = None,
+    settings: Settings | None = None,
+    watch: str | Sequence[str] = (),
+    **kwargs: Any,
 ) -> Any:
     """Run an `@nki.jit` function (or a plain one) in the simulator and return its outputs.
 
@@ -112,12 +117,16 @@ def simulate(
     args      numpy arrays or torch tensors of any strides, on the CPU or on the emulated device, become HBM tensors;
               everything else is passed as it is
     arch      "trn1", "trn2" or "trn3"; default: the enclosing scope's, else NEURON_PLATFORM_TARGET_OVERRIDE, else trn2
+    watch     tiles to print at each write, as Settings.watch; instead of those of the settings
     returns   arrays if numpy came in, tensors on the same device if torch came in; a tuple where the kernel returns one
 
     Raises KernelError, located at the kernel's line, where the chip would refuse the kernel.
     """
     scope = current_scope()
-    with using(chip(arch) if arch is not None else scope.arch, settings or scope.settings) as runs:
+    settings = settings or scope.settings
+    if watch:
+        settings = replace(settings, watch=watch)
+    with using(chip(arch) if arch is not None else scope.arch, settings) as runs:
         outputs = jit(kernel)(*args, **kwargs)
     scope.runs.extend(runs)
     return outputs
@@ -413,7 +422,7 @@ def _check_fully_written(kernel: Kernel, output: NkiTensor, core: NeuronCore) ->
             f"the first at element {list(index)}",
             rule="unwritten-read" if origin else "unwritten-output",
             hint=unwritten.HINT if origin else "store every row and column, the ragged last tile too",
-            where=core.trace.where(output.storage.tile.where),
+            **core.trace.located(output.storage.tile.where),
         )
 
 

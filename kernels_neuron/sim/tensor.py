@@ -109,6 +109,11 @@ class NkiTensor(Arithmetic):
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __str__(self) -> str:
+        from .show import shown
+
+        return shown(self)
+
     def __bool__(self) -> bool:
         # `if bias:` asks whether there is a tensor, as the vendor's front end reads it; no value is looked at
         return True

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .locate import source_line
+
 
 class Region(NamedTuple):
     """Bytes of one tile: partitions [p0, p1), and on each of them `width` bytes from `lo`, repeated along `steps`.
@@ -198,6 +200,10 @@ class Trace:
         """ "kernel.py:12" of a line index, the file's path shortened to its name."""
         file, line = self.lines[line_id]
         return f"{file.rsplit('/', 1)[-1]}:{line}"
+    def located(self, line_id: int) -> dict[str, str | None]:
+        """The `where` and `source` of an error about a line index."""
+        return {"where": self.where(line_id), "source": source_line(*self.lines[line_id])}
+
 
     def uses(self) -> Iterator[tuple[int, Region, bool]]:
         """(record index, region, is a write) of every access, in program order."""

@@ -61,12 +61,11 @@ def _trigger(
 def require_triggered(core: NeuronCore) -> None:
     """No prepared collective is left when the kernel ends."""
     if core.prepared is not None:
-        where = core.trace.where(core.trace.records[-1].where)
         raise KernelError(
             f"the kernel ends with an {core.prepared.name}_prepare that nothing has triggered",
             rule="collective-prepare",
             hint=f"call {core.prepared.name}_trigger with what it returned",
-            where=where,
+            **core.trace.located(core.trace.records[-1].where),
         )
 
 

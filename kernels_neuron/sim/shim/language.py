@@ -9,6 +9,7 @@ from kernels_neuron.sim.context import core_or_none, current_arch, current_core
 from kernels_neuron.sim.isa.ops import OPS
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.memory import MemoryRegion
+from kernels_neuron.sim.show import shown
 from kernels_neuron.sim.tensor import Ds, NkiTensor
 
 from . import elementwise, gone
@@ -105,7 +106,7 @@ def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     """Print a tensor's values, as the device does at run time."""
     core = core_or_none()
     if core is not None and core.settings.execute:
-        sys.stdout.write(f"{print_prefix} {tensor!r}\n{tensor.array()}\n")
+        sys.stdout.write(f"{print_prefix} {shown(tensor)}\n")
 
 
 int64 = "int64"  # named by the reference from 0.7 on for scalars; making a tensor of it is an error that says so

@@ -59,7 +59,7 @@ def test_a_tile_grid_counts_tiles_and_clamps_the_last_ones():
         (128 + 44, 256),
         [[500, 44], [1, 244]],
         "float32",
-        nl.shared_hbm,
+        nl.hbm,
     ]
 
 
