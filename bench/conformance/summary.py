@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import cases
+import samples
 from commits import commit, date_of
 
 ROOT = Path(__file__).parents[2]
@@ -202,7 +203,10 @@ def main() -> int:
         "seed": options.seed,
         "dates": {name: date_of(ROOT, name) for name in {row.get("ours", "") for row in rows}},
     }
-    options.out.write_text(page(rows, totals, cases.sample(known, options.sample, options.seed), facts))
+    text = page(rows, totals, cases.sample(known, options.sample, options.seed), facts)
+    if samples.RESULTS.exists():
+        text += f"\n{samples.section(samples.read(samples.RESULTS))}"
+    options.out.write_text(text)
     return 0
 
 
