@@ -1,7 +1,12 @@
 """Small random models, and stand-ins for built kernels: plain torch under the names an artifact exports."""
 
+import json
+import os
+import subprocess
+import sys
 import types
 import warnings
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -9,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from kernels_neuron.artifact import Metadata, build_id, digest_files
 from kernels_neuron.loader import SimulatorWarning, report
 
 
@@ -148,3 +154,109 @@ def logits():
 def rows():
     """rows(model): the lines of its report, by the path of the module."""
     return lambda model: {row.path: row for row in report(model).modules}
+
+
+LAYERS = """
+import torch
+from torch import nn
+
+
+class LayerNorm(nn.Module):
+    has_backward = False
+    can_torch_compile = True
+
+    def forward(self, input):
+        return nn.functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps) + {nudge}
+"""
+
+
+def _write_variant(repo: Path, variant: str = "torch-neuron", *, nudge: float = 0.0, **changes) -> Path:
+    """A built layernorm whose layer is plain torch, as the builder lays it out."""
+    folder = repo / "build" / variant
+    folder.mkdir(parents=True)
+    folder.joinpath("__init__.py").write_text("from . import layers\n\nNUDGE = layers.torch.tensor(1.0)\n")
+    folder.joinpath("layers.py").write_text(LAYERS.format(nudge=nudge))
+    backend = variant.removeprefix("torch-")
+    sources = {path.name: path.read_bytes() for path in folder.iterdir()}
+    values = {
+        "name": "neuron-layernorm",
+        "id": build_id("neuron-layernorm", backend, sources),
+        "version": 1,
+        "license": "apache-2.0",
+        "python_depends": ("nki",) if backend == "neuron" else (),
+        "backend": backend,
+        "digest": digest_files(folder),
+        "nki": {"versions": ["0.7"], "kernel": "layernorm"} if backend == "neuron" else None,
+    }
+    folder.joinpath("metadata.json").write_text(Metadata(**(values | changes)).to_json())
+    return folder
+
+
+@pytest.fixture
+def write_variant():
+    """write_variant(repo, variant, nudge=..., **metadata): a built layernorm, as the builder lays it out."""
+    return _write_variant
+
+
+ASK = """
+import json, logging, sys, time, warnings
+logging.disable(); warnings.simplefilter("ignore")
+from kernels_neuron.errors import KernelsNeuronError
+from kernels_neuron.loader import get_kernel, kernelize, report
+import torch
+from torch import nn
+
+def ask(what, *args, **kwargs):
+    started = time.monotonic()
+    try:
+        if what == "get_kernel":
+            return {"name": get_kernel(*args, **kwargs).__name__}
+        model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)).eval()
+        kernelize(model, **kwargs)
+        return {"rows": [[row.path, row.outcome, row.reason, row.kernel_version] for row in report(model).modules]}
+    except KernelsNeuronError as error:
+        return {"error": f"{type(error).__name__}: {error}", "hint": error.hint, "took": time.monotonic() - started}
+
+print(json.dumps([ask(what, *args, **kwargs) for what, args, kwargs in json.load(sys.stdin)]))
+"""
+
+
+def _ask(home: Path, url: str, *questions, **environment) -> list[dict]:
+    """Answers of a fresh process, since huggingface_hub reads its environment when it is imported."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    env |= {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_DISABLE_PROGRESS_BARS": "1"} | environment
+    process = subprocess.run(
+        [sys.executable, "-c", ASK], input=json.dumps(questions), capture_output=True, text=True, env=env, check=False
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def ask():
+    """ask(home, url, [what, args, kwargs], ..., **environment): what a fresh process gets or is told."""
+    return _ask
+
+
+@pytest.fixture
+def server(tmp_path):
+    from kernels_neuron.hub.serving import run_server
+
+    with run_server(tmp_path / "registry", untrusted=frozenset({"stranger"})) as running:
+        yield running
+
+
+def _publish(server, repo: Path, owner: str, branch: str) -> None:
+    from huggingface_hub import HfApi
+
+    api = HfApi(server.url, token=server.token)
+    name = f"{owner}/neuron-layernorm"
+    api.create_repo(name, repo_type="kernel", exist_ok=True)
+    api.create_branch(name, branch=branch, repo_type="kernel", exist_ok=True)
+    api.upload_folder(repo_id=name, folder_path=repo, repo_type="kernel", revision=branch)
+
+
+@pytest.fixture
+def publish():
+    """publish(server, repo, owner, branch): upload a built layernorm as it is."""
+    return _publish

@@ -1,55 +1,16 @@
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from kernels_neuron.artifact import Metadata, build_id, digest_files
+from kernels_neuron.artifact import Metadata
 from kernels_neuron.errors import ArtifactError, UsageError
 from kernels_neuron.loader import get_kernel, kernelize, report
 
-LAYERS = """
-import torch
-from torch import nn
-
-
-class LayerNorm(nn.Module):
-    has_backward = False
-    can_torch_compile = True
-
-    def forward(self, input):
-        return nn.functional.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps) + {nudge}
-"""
-
-
-def write_variant(repo: Path, variant: str = "torch-neuron", *, nudge: float = 0.0, **changes) -> Path:
-    """A built layernorm whose layer is plain torch, as the builder lays it out."""
-    folder = repo / "build" / variant
-    folder.mkdir(parents=True)
-    folder.joinpath("__init__.py").write_text("from . import layers\n\nNUDGE = layers.torch.tensor(1.0)\n")
-    folder.joinpath("layers.py").write_text(LAYERS.format(nudge=nudge))
-    backend = variant.removeprefix("torch-")
-    sources = {path.name: path.read_bytes() for path in folder.iterdir()}
-    values = {
-        "name": "neuron-layernorm",
-        "id": build_id("neuron-layernorm", backend, sources),
-        "version": 1,
-        "license": "apache-2.0",
-        "python_depends": ("nki",) if backend == "neuron" else (),
-        "backend": backend,
-        "digest": digest_files(folder),
-        "nki": {"versions": ["0.7"], "kernel": "layernorm"} if backend == "neuron" else None,
-    }
-    folder.joinpath("metadata.json").write_text(Metadata(**(values | changes)).to_json())
-    return folder
-
 
 @pytest.fixture
-def repo(tmp_path):
+def repo(tmp_path, write_variant):
     write_variant(tmp_path / "neuron-layernorm", nudge=0.25)
     write_variant(tmp_path / "neuron-layernorm", "torch-cpu", nudge=0.5)
     return tmp_path / "neuron-layernorm"
@@ -68,7 +29,7 @@ def test_the_variant_is_the_one_asked_for(repo):
         get_kernel(repo, variant="torch-cuda")
 
 
-def test_a_missing_variant_lists_those_there_are(tmp_path):
+def test_a_missing_variant_lists_those_there_are(tmp_path, write_variant):
     write_variant(tmp_path, "torch-cpu")
     with pytest.raises(ArtifactError, match=r"has no variant torch-neuron, there is torch-cpu") as error:
         get_kernel(tmp_path)
@@ -114,14 +75,14 @@ def test_a_corrupt_metadata_names_file_and_field(repo):
     ],
     ids=["nki", "chip", "minver", "dependency"],
 )
-def test_a_variant_for_other_versions_is_refused(tmp_path, changes, message):
+def test_a_variant_for_other_versions_is_refused(tmp_path, changes, message, write_variant):
     write_variant(tmp_path, **changes)
     with pytest.raises(ArtifactError) as error:
         get_kernel(tmp_path)
     assert re.search(message, f"{error.value}; {error.value.hint}")
 
 
-def test_a_variant_for_one_chip_loads_where_that_chip_is_the_target(tmp_path, monkeypatch):
+def test_a_variant_for_one_chip_loads_where_that_chip_is_the_target(tmp_path, monkeypatch, write_variant):
     write_variant(tmp_path, nudge=3.5, nki={"versions": ["0.7"], "archs": ["trn1"]})
     for target in ("trn2", "trn3"):
         monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", target)
@@ -151,60 +112,8 @@ def test_a_built_kernel_is_swapped_in_and_named_in_the_report(repo, make_vit):
         assert torch.allclose(swapped, plain(model.vit.layernorm, torch.ones(1, 32)) + 0.25)
 
 
-ASK = """
-import json, logging, sys, time, warnings
-logging.disable(); warnings.simplefilter("ignore")
-from kernels_neuron.errors import KernelsNeuronError
-from kernels_neuron.loader import get_kernel, kernelize, report
-import torch
-from torch import nn
-
-def ask(what, *args, **kwargs):
-    started = time.monotonic()
-    try:
-        if what == "get_kernel":
-            return {"name": get_kernel(*args, **kwargs).__name__}
-        model = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)).eval()
-        kernelize(model, **kwargs)
-        return {"rows": [[row.path, row.outcome, row.reason, row.kernel_version] for row in report(model).modules]}
-    except KernelsNeuronError as error:
-        return {"error": f"{type(error).__name__}: {error}", "hint": error.hint, "took": time.monotonic() - started}
-
-print(json.dumps([ask(what, *args, **kwargs) for what, args, kwargs in json.load(sys.stdin)]))
-"""
-
-
-def ask(home: Path, url: str, *questions, **environment) -> list[dict]:
-    """Answers of a fresh process, since huggingface_hub reads its environment when it is imported."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    env |= {"HF_HOME": str(home), "HF_ENDPOINT": url, "HF_HUB_DISABLE_PROGRESS_BARS": "1"} | environment
-    process = subprocess.run(
-        [sys.executable, "-c", ASK], input=json.dumps(questions), capture_output=True, text=True, env=env, check=False
-    )
-    assert process.returncode == 0, process.stderr
-    return json.loads(process.stdout.splitlines()[-1])
-
-
-@pytest.fixture
-def server(tmp_path):
-    from kernels_neuron.hub.serving import run_server
-
-    with run_server(tmp_path / "registry", untrusted=frozenset({"stranger"})) as running:
-        yield running
-
-
-def publish(server, repo: Path, owner: str, branch: str) -> None:
-    from huggingface_hub import HfApi
-
-    api = HfApi(server.url, token=server.token)
-    name = f"{owner}/neuron-layernorm"
-    api.create_repo(name, repo_type="kernel", exist_ok=True)
-    api.create_branch(name, branch=branch, repo_type="kernel", exist_ok=True)
-    api.upload_folder(repo_id=name, folder_path=repo, repo_type="kernel", revision=branch)
-
-
 @pytest.mark.slow
-def test_a_kernel_comes_over_http_and_every_way_to_fail_has_its_own_words(server, tmp_path):
+def test_a_kernel_comes_over_http_and_each_failure_has_its_own_words(server, tmp_path, write_variant, ask, publish):
     v1, v2 = tmp_path / "one", tmp_path / "two"
     write_variant(v1, nudge=0.25)
     write_variant(v2, "torch-cpu", version=2)
@@ -258,7 +167,9 @@ def test_a_kernel_comes_over_http_and_every_way_to_fail_has_its_own_words(server
 
 
 @pytest.mark.slow
-def test_a_server_that_is_down_or_a_publisher_nobody_vouches_for_is_one_error(server, tmp_path):
+def test_a_server_that_is_down_or_a_publisher_nobody_vouches_for_is_one_error(
+    server, tmp_path, write_variant, ask, publish
+):
     write_variant(tmp_path / "one")
     publish(server, tmp_path / "one", "stranger", "v1")
     name = "stranger/neuron-layernorm"
