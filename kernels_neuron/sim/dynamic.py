@@ -83,7 +83,7 @@ def dynamic_ap(
     scalar_offset: Any,
     vector_offset: Any,
     indirect_dim: int,
-    dtype: Any,
+    new: DType,
 ) -> DynamicTensor:
     """`tensor.ap` with a dynamic offset; the stride of the index is that of `indirect_dim` in `tensor`'s shape."""
     if scalar_offset is not None and vector_offset is not None:
@@ -98,14 +98,10 @@ def dynamic_ap(
     if not 0 <= indirect_dim < tensor.ndim:
         fail("view-dim", f"indirect_dim {indirect_dim} is outside a tensor of {tensor.ndim} dims: {tensor!r}")
     stride = row_major(tensor.shape)[indirect_dim] * tensor.itemsize
-    new = tensor.dtype if dtype is None else as_dtype(dtype)
-    steps, counts = [int(step) for step, _ in pattern], [int(count) for _, count in pattern]
+    counts = [int(count) for _, count in pattern]
     if rows:
         _require_indices(source, counts[0])
-    view = DynamicTensor(tensor.storage, counts, steps, offset, new, source, stride, rows)
-    if tensor.on_chip and steps[0] != view.partition_stride and counts[0] > 1:
-        fail("ap-partition", f"ap on chip starts with the partition step {view.partition_stride}, got {steps[0]}")
-    return view
+    return DynamicTensor(tensor.storage, counts, tensor.ap_steps(pattern, new), offset, new, source, stride, rows)
 
 
 def dynamic_select(tensor: NkiTensor, dim: int, index: Any) -> DynamicTensor:

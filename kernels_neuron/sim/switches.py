@@ -73,9 +73,10 @@ SWITCHES: dict[str, Switch] = {
         "no document says that a read ends it",
     ),
     "ap_view_offset": Switch(
-        "refuse",
-        ("refuse", "storage"),
-        "two documents disagree on whether .ap() on a view with an offset starts at the view or at the storage",
+        "view",
+        ("view", "storage", "refuse"),
+        "two documents disagree on whether .ap(offset=) on a view with an offset counts from the view or from the "
+        "storage; a public MLP kernel adds its bias to the right half of a tile only if it counts from the view",
     ),
     "topk_ties": Switch(
         "earliest_lowest",

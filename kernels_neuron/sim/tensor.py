@@ -15,8 +15,10 @@ from kernels_neuron.errors import NotSimulated
 
 from . import array
 from .arithmetic import Arithmetic
+from .context import current_scope
 from .locate import fail
 from .memory import MemoryRegion, Storage
+from .switches import resolve
 from .trace import Region
 
 MAX_VIEW_DIMS = 5  # partition and four free ones; NKI reference, NkiTensor
@@ -366,29 +368,49 @@ class NkiTensor(Arithmetic):
     ) -> NkiTensor:
         """Raw access pattern [[step, count], ...] in elements over the allocation, outermost first.
 
+        offset         added to where this view starts (switch ap_view_offset)
         scalar_offset  a register or [1, 1] tile: adds index * stride of `indirect_dim` of this view's shape
         vector_offset  an [n, 1] tile: row w starts at index[w] * stride of dim 0, the first step is not looked at
         """
-        if self.offset and offset is not None:
+        new = as_dtype(dtype) if dtype is not None else self.dtype
+        start = self._ap_start(offset, new)
+        if scalar_offset is not None or vector_offset is not None:
+            from .dynamic import dynamic_ap
+
+            return dynamic_ap(self, pattern, start, scalar_offset, vector_offset, indirect_dim, new)
+        view = NkiTensor(self.storage, [int(count) for _, count in pattern], self.ap_steps(pattern, new), start, new)
+        region = view.region()
+        if min(view.strides) < 0 or region.hi > self.storage.tile.nbytes or region.p1 > self.storage.tile.partitions:
+            fail("out-of-bounds", f"ap {list(map(list, pattern))} with offset {start} leaves {self!r}")
+        return view
+
+    def _ap_start(self, offset: int | None, new: DType) -> int:
+        """First element of a pattern, in elements of `new` from the start of the allocation."""
+        start = self.offset * self.itemsize // new.itemsize
+        if offset is None or not start:
+            return start if offset is None else offset
+        meaning = resolve(current_scope().settings.switches)["ap_view_offset"]
+        if meaning == "refuse":
             fail(
                 "ap-view-offset",
                 "ap with an offset on a view that has one is read differently by two NKI documents",
                 "call ap on the whole tensor",
             )
-        new = as_dtype(dtype) if dtype is not None else self.dtype
-        start = self.offset if offset is None else offset
-        if scalar_offset is not None or vector_offset is not None:
-            from .dynamic import dynamic_ap
+        return offset if meaning == "storage" else start + offset
 
-            return dynamic_ap(self, pattern, start, scalar_offset, vector_offset, indirect_dim, dtype)
-        steps, counts = [int(step) for step, _ in pattern], [int(count) for _, count in pattern]
-        view = NkiTensor(self.storage, counts, steps, start, new)
-        if self.on_chip and steps[0] != view.partition_stride and counts[0] > 1:
-            fail("ap-partition", f"ap on chip starts with the partition step {view.partition_stride}, got {steps[0]}")
-        region = view.region()
-        if min(steps) < 0 or region.hi > self.storage.tile.nbytes or region.p1 > self.storage.tile.partitions:
-            fail("out-of-bounds", f"ap {list(map(list, pattern))} with offset {start} leaves {self!r}")
-        return view
+    def ap_steps(self, pattern: Sequence[Sequence[int]], new: DType) -> list[int]:
+        """Steps of a pattern, in elements of `new`.
+
+        On chip the first goes from partition to partition: the elements of one in the allocation or, as public kernels
+        write it, in this view.
+        """
+        steps = [int(step) for step, _ in pattern]
+        if self.on_chip and pattern[0][1] > 1:
+            stride = self.storage.tile.nbytes // new.itemsize
+            if steps[0] not in (stride, math.prod(self.shape[1:]) * self.itemsize // new.itemsize):
+                fail("ap-partition", f"ap on chip starts with the partition step {stride}, got {steps[0]}")
+            steps[0] = stride
+        return steps
 
     def get_pattern(self) -> list[list[int]]:
         """[[step, count], ...] of this view."""

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from kernels_neuron.arch import chip
 from kernels_neuron.errors import KernelError
 from kernels_neuron.settings import Settings
+from kernels_neuron.sim.context import using
 from kernels_neuron.sim.core import NeuronCore
 from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import Ds
@@ -175,11 +176,37 @@ def test_ap_addresses_the_allocation():
     np.testing.assert_array_equal(
         tensor.ap([[32, 8], [1, 4]], dtype="uint16").array(), tensor.array().view(np.uint16)[:, :4]
     )
-    refused("ap-view-offset", lambda: tensor[:, 3:].ap([[16, 8], [1, 2]], offset=1))
     refused("ap-partition", lambda: tensor.ap([[8, 8], [1, 2]]))
     refused("out-of-bounds", lambda: tensor.ap([[16, 8], [1, 2]], offset=15))
     refused("out-of-bounds", lambda: tensor.ap([[16, 9], [1, 2]]))
     refused("dynamic-dim", lambda: tensor.ap([[16, 8], [1, 2]], vector_offset=tensor))
+
+
+@pytest.mark.parametrize(("meaning", "columns"), [(None, slice(4, 6)), ("view", slice(4, 6)), ("storage", slice(1, 3))])
+def test_an_ap_offset_on_a_view_counts_from_the_view_unless_a_switch_says_otherwise(meaning, columns):
+    tensor = numbered((8, 16))
+    with using(settings=Settings(switches={"ap_view_offset": meaning} if meaning else {})):
+        view = tensor[:, 3:].ap([[16, 8], [1, 2]], offset=1)
+    np.testing.assert_array_equal(view.array(), tensor.array()[:, columns])
+
+
+def test_an_ap_offset_on_a_view_can_be_refused():
+    with using(settings=Settings(switches={"ap_view_offset": "refuse"})):
+        refused("ap-view-offset", lambda: numbered((8, 16))[:, 3:].ap([[16, 8], [1, 2]], offset=1))
+
+
+def test_ap_counts_a_view_in_the_dtype_it_is_read_as():
+    tensor = numbered((8, 16))
+    halves = tensor[:, 3:].ap([[32, 8], [1, 4]], dtype="uint16")
+    np.testing.assert_array_equal(halves.array(), tensor.array().view(np.uint16)[:, 6:10])
+
+
+def test_the_partition_step_of_a_pattern_may_be_that_of_the_view():
+    # a TensorView of the vendor's library takes the strides of what it wraps from its shape alone
+    tensor = numbered((8, 16))
+    view = tensor.ap([[16, 8], [1, 8]], offset=8)
+    np.testing.assert_array_equal(view.ap([[8, 8], [2, 4]], offset=0).array(), tensor.array()[:, 8::2])
+    refused("ap-partition", lambda: view.ap([[4, 8], [1, 4]]))
 
 
 def test_hbm_ap_takes_any_pattern_inside_the_tensor():
