@@ -69,6 +69,9 @@ def _choose(everything: list[str], options: argparse.Namespace) -> list[str]:
     ]
     if options.sample:
         chosen = cases.sample(chosen, options.sample, options.seed)
+    if options.only:
+        named = set(options.only.read_text().splitlines())
+        chosen = [case for case in chosen if case in named]
     chosen = cases.shard(chosen, index, count)
     if options.list:
         sys.stdout.write("".join(f"{case}\n" for case in chosen))
@@ -84,6 +87,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("clone", type=Path, help="a clone of aws-neuron/nki-library, branch 2.29_release")
     parser.add_argument("--kernel", action="append", default=[], metavar="NAME", help="only these, e.g. rope_hf")
     parser.add_argument("--match", default="", metavar="TEXT", help="only cases whose id contains TEXT")
+    parser.add_argument("--only", type=Path, metavar="FILE", help="only cases that FILE lists, one a line")
     parser.add_argument("--sample", type=int, metavar="N", help="N cases, stratified by kernel")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shard", default="1/1", metavar="I/N")
