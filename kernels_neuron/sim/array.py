@@ -8,12 +8,13 @@ import numpy as np
 
 from kernels_neuron.dtypes import ROWS, DType
 
+_F32 = np.dtype(np.float32)
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def f32(array: np.ndarray) -> np.ndarray:
     """`array` widened to float32, as an engine reads an operand. May be a view: callers do not write into it."""
-    if array.dtype == np.float32:
+    if array.dtype == _F32:
         return array
     return array.astype(np.float32)
 
@@ -24,7 +25,7 @@ def store(target: np.ndarray, values: np.ndarray, dtype: DType, fp8_overflow: An
     Round to nearest even; integers saturate and NaN becomes 0; floats beyond the range become inf.
     """
     values = values.reshape(target.shape)
-    if target.dtype == np.float32:
+    if target.dtype == _F32:
         target[...] = round_tf32(values) if dtype == "tfloat32" else values
     elif target.dtype == _BF16:
         # ml_dtypes rounds to nearest even; torch's cast is faster but wakes a thread pool for a single tile
@@ -55,13 +56,18 @@ def round_tf32(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), rounded.view(np.float32), values)
 
 
-def matmul(stationary: np.ndarray, moving: np.ndarray, matmul_sum: Any) -> np.ndarray:
-    """stationary.T @ moving over float32 [K, M] and [K, N]; sums in float32 or in float64 with one rounding."""
+def matmul(stationary: np.ndarray, moving: np.ndarray, matmul_sum: Any, out: np.ndarray | None = None) -> np.ndarray:
+    """stationary.T @ moving over float32 [K, M] and [K, N]; sums in float32 or in float64 with one rounding.
+
+    out  contiguous float32 [M, N] to compute into, None for a new array
+    """
     if matmul_sum == "float64":
-        with np.errstate(over="ignore", invalid="ignore"):
-            return (stationary.T.astype(np.float64) @ moving.astype(np.float64)).astype(np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return stationary.T @ moving
+        product = stationary.T.astype(np.float64) @ moving.astype(np.float64)
+        if out is None:
+            return product.astype(np.float32)
+        out[...] = product
+        return out
+    return np.matmul(stationary.T, moving, out=out)
 
 
 def torch_unary(name: str) -> Callable[[np.ndarray], np.ndarray]:

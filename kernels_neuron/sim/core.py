@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ from kernels_neuron.dtypes import dtype as as_dtype
 from kernels_neuron.settings import Settings
 
 from . import switches
-from .locate import caller, fail
+from .locate import caller, calling_frame, fail
 from .memory import MemoryRegion, Storage
 from .random import Xorwow
-from .tensor import NkiTensor, row_major
 from .show import shown
+from .tensor import NkiTensor, row_major
 from .trace import Price, Record, Tile, Trace
 from .turns import ALONE, Seat
 from .unwritten import UnknownSums, forget_readout, is_unwritten, only_fetches, run_over_unwritten
@@ -65,6 +66,7 @@ class NeuronCore:
     accumulators  the registers of VectorE and ScalarE, which survive from one reducing instruction to the next
     generators    the random numbers of the engines, by engine, from first use on
     identities    nl.shared_identity_matrix by size and dtype, from first use on
+    answers       what the rules said about operands, by their layout; see rules.once_per_layout
     prepared      the collective whose first half has run and whose second half has not; see isa/split.py
     defined       which of these registers hold a value that a document defines
     """
@@ -88,7 +90,8 @@ class NeuronCore:
         self.loops: tuple[int, ...] = ()
         self.pinned = 0
         self.trace = Trace(arch.name, program)
-        self.storages: list[Storage] = []
+        self.answers = _answers(arch, settings)
+        self._lines: dict[tuple[int, int], tuple[CodeType, int]] = {}  # by place in a code object's instructions
         # running sums of the reducing instructions, one float32 per partition and engine
         self.accumulators = {engine: np.zeros(arch.partitions, np.float32) for engine in ("scalar", "vector")}
         self.defined = {engine: np.zeros(arch.partitions, bool) for engine in ("scalar", "vector")}
@@ -159,7 +162,7 @@ class NeuronCore:
             shape,
             partitions,
             nbytes,
-            self.trace.line_id(*caller()),
+            self.line(),
             address,
         )
         self._next_tile += 1
@@ -168,7 +171,6 @@ class NeuronCore:
             data = np.empty(partitions * nbytes, np.uint8)
         storage = Storage(tile, buffer, dtype, data, is_input=is_input)
         self.trace.tiles[tile.id] = tile
-        self.storages.append(storage)
         return storage
 
     def bind_input(
@@ -184,13 +186,23 @@ class NeuronCore:
 
     # ---- execution
 
+    def line(self) -> int:
+        """The index in trace.lines of the kernel's line that is running."""
+        frame = calling_frame()
+        code = frame.f_code
+        # the line of a frame is found by walking a table, so once for each place; `code` is kept, its id stays its own
+        place = (id(code), frame.f_lasti)
+        known = self._lines.get(place)
+        if known is None:
+            known = self._lines[place] = (code, self.trace.line_id(code.co_filename, frame.f_lineno))
+        return known[1]
+
     def issue(self, name: str, steps: Iterable[Step]) -> int:
         """Run the steps of one instruction in order and record them; the instruction's index."""
-        file, line = caller()
-        where = self.trace.line_id(file, line)
-        execute = self.settings.execute
-        instruction = self.trace.instructions
-        self.trace.instructions += 1
+        trace, execute = self.trace, self.settings.execute
+        where = self.line()
+        instruction = trace.instructions
+        trace.instructions += 1
         unknown: UnknownSums | None = None
         fetched: list[NkiTensor] = []  # unwritten operands of steps that only fetch, such as loads of weights
         for step in steps:
@@ -203,15 +215,16 @@ class NeuronCore:
                 unknown = run_over_unwritten(self, name, step, unwritten)
             elif execute and step.effect is not None:
                 step.effect()
+            marks = step.marks and (not unwritten or step.hands_on)
             for tensor in step.writes:
-                region = tensor.region()
-                if step.marks and (not unwritten or step.hands_on):
-                    tensor.storage.written.add(region)
-                if step.matmul:
-                    tensor.storage.mm_written.add(region)
+                storage = tensor.storage
+                if marks and not storage.written.whole:
+                    storage.written.add(tensor.region())
+                if step.matmul and not storage.mm_written.whole:
+                    storage.mm_written.add(tensor.region())
             if unknown is not None and not unwritten:
                 forget_readout(step, unknown)
-            self.trace.records.append(
+            trace.records.append(
                 Record(
                     name,
                     step.engine,

@@ -3,6 +3,7 @@
 import linecache
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 from kernels_neuron.errors import KernelError
@@ -11,19 +12,24 @@ _HERE = str(Path(__file__).parent)
 _IS_OURS: dict[str, bool] = {}
 
 
-def caller() -> tuple[str, int]:
-    """(file, line) of the nearest frame that is not part of the simulator."""
+def calling_frame() -> FrameType:
+    """The nearest frame that is not part of the simulator."""
     frame = sys._getframe(1)
-    file = frame.f_code.co_filename
     while frame.f_back is not None:
+        file = frame.f_code.co_filename
         ours = _IS_OURS.get(file)
         if ours is None:
             ours = _IS_OURS[file] = file.startswith(_HERE)
         if not ours:
             break
         frame = frame.f_back
-        file = frame.f_code.co_filename
-    return file, frame.f_lineno
+    return frame
+
+
+def caller() -> tuple[str, int]:
+    """(file, line) of the nearest frame that is not part of the simulator."""
+    frame = calling_frame()
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def fail(rule: str, message: str, hint: str | None = None) -> NoReturn:

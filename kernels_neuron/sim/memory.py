@@ -17,9 +17,8 @@ class MemoryRegion(enum.Enum):
     private_hbm = "private_hbm"
     shared_hbm = "shared_hbm"
 
-    @property
-    def on_chip(self) -> bool:
-        return self in (MemoryRegion.sbuf, MemoryRegion.psum)
+    def __init__(self, value: str) -> None:
+        self.on_chip = value in ("sbuf", "psum")
 
     def __repr__(self) -> str:
         return f"nl.{self.value}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -42,6 +43,7 @@ class NkiTensor(Arithmetic):
 
     __slots__ = (
         "_array",
+        "_layout",
         "_region",
         "buffer",
         "dtype",
@@ -69,6 +71,7 @@ class NkiTensor(Arithmetic):
         self.partition_stride: int = storage.tile.nbytes // self.itemsize
         self._array: np.ndarray | None = None
         self._region: Region | None = None
+        self._layout: object | None = None
 
     # ---- attributes
 
@@ -120,6 +123,19 @@ class NkiTensor(Arithmetic):
         # `if bias:` asks whether there is a tensor, as the vendor's front end reads it; no value is looked at
         return True
 
+    @property
+    def layout(self) -> object:
+        """All that rules and prices look at: one object for views of one shape, strides, dtype, memory and start."""
+        if self._layout is None:
+            start = self.offset if self.on_chip else None  # where a view of HBM starts changes nothing
+            key = (self.shape, self.strides, start, self.dtype, self.partition_stride, self.storage.tile.buffer)
+            self._layout = _LAYOUTS.get(key)
+            if self._layout is None:
+                if len(_LAYOUTS) >= _MAX_LAYOUTS:
+                    _LAYOUTS.clear()
+                self._layout = _LAYOUTS[key] = object()
+        return self._layout
+
     # ---- what instructions use
 
     def array(self) -> np.ndarray:
@@ -144,11 +160,11 @@ class NkiTensor(Arithmetic):
     def _make_region(self) -> Region:
         item = self.itemsize
         if not self.on_chip:
-            lo, width, steps = _canonical(self.shape, self.strides, item)
-            return Region(self.storage.tile.id, 0, 1, self.offset * item + lo, width, steps)
+            width, steps = _canonical(self.shape, self.strides, item)
+            return Region(self.storage.tile.id, 0, 1, self.offset * item, width, steps)
         first, free_offset = divmod(self.offset, self.partition_stride)
         count = 1 if self.strides[0] == 0 else (self.shape[0] - 1) * (self.strides[0] // self.partition_stride) + 1
-        _, width, steps = _canonical(self.shape[1:], self.strides[1:], item)
+        width, steps = _canonical(self.shape[1:], self.strides[1:], item)
         return Region(self.storage.tile.id, first, first + count, free_offset * item, width, steps)
 
     # ---- views
@@ -453,9 +469,10 @@ def _fill_minus_one(shape: Sequence[int], total: int, tensor: NkiTensor) -> tupl
 
 def _expand(key: Any, tensor: NkiTensor) -> list[Any]:
     keys = list(key) if isinstance(key, tuple) else [key]
-    if Ellipsis in [item for item in keys if item is Ellipsis]:
-        at = next(i for i, item in enumerate(keys) if item is Ellipsis)
-        keys[at : at + 1] = [slice(None)] * (tensor.ndim - len(keys) + 1)
+    for at, item in enumerate(keys):
+        if item is Ellipsis:
+            keys[at : at + 1] = [slice(None)] * (tensor.ndim - len(keys) + 1)
+            break
     if len(keys) > tensor.ndim:
         fail("index-rank", f"{len(keys)} indices for {tensor!r}")
     return keys + [slice(None)] * (tensor.ndim - len(keys))
@@ -466,6 +483,9 @@ def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int
     if isinstance(item, Ds):
         start, stop, step = item.start, item.start + item.size, 1
     elif isinstance(item, slice):
+        start, stop, step = item.start, item.stop, item.step
+        if step is None and type(start) is int and type(stop) is int and 0 <= start < stop <= size:
+            return start, stop - start, 1, False  # the usual slice
         step = 1 if item.step is None else item.step
         start = 0 if item.start is None else item.start
         stop = size if item.stop is None else item.stop
@@ -492,12 +512,17 @@ def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int
     return start, -(-(stop - start) // step), step, False
 
 
+_LAYOUTS: dict[tuple[object, ...], object] = {}
+_MAX_LAYOUTS = 16384
+
+
+@functools.lru_cache(maxsize=16384)
 def _canonical(
-    shape: Sequence[int], strides: Sequence[int], itemsize: int
-) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-    """(lowest offset, interval width, outer steps) in bytes of a set of elements, whatever the order of its dims."""
+    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
+) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """(interval width, outer steps) in bytes of a set of elements, whatever the order of its dims."""
     if any(count == 0 for count in shape):
-        return 0, 0, ()
+        return 0, ()
     dims = sorted(
         ((stride * itemsize, count) for stride, count in zip(strides, shape, strict=True) if count > 1 and stride),
         reverse=True,
@@ -512,4 +537,4 @@ def _canonical(
             steps[-1] = (steps[-1][0], steps[-1][1] * count)
         else:
             steps.append((stride, count))
-    return 0, width, tuple(reversed(steps))
+    return width, tuple(reversed(steps))

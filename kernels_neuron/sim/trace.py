@@ -129,8 +129,7 @@ class Record(NamedTuple):
     macs: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(NamedTuple):
     """One allocation. `nbytes`: per partition on chip, in all for HBM. `address`: (partition, byte) when pinned."""
 
     id: int
@@ -200,10 +199,10 @@ class Trace:
         """ "kernel.py:12" of a line index, the file's path shortened to its name."""
         file, line = self.lines[line_id]
         return f"{file.rsplit('/', 1)[-1]}:{line}"
+
     def located(self, line_id: int) -> dict[str, str | None]:
         """The `where` and `source` of an error about a line index."""
         return {"where": self.where(line_id), "source": source_line(*self.lines[line_id])}
-
 
     def uses(self) -> Iterator[tuple[int, Region, bool]]:
         """(record index, region, is a write) of every access, in program order."""

@@ -13,14 +13,24 @@ from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.dynamic import DynamicTensor, access
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.tensor import NkiTensor
-from kernels_neuron.sim.trace import Transfer
+from kernels_neuron.sim.trace import Price, Transfer
 
 from . import prices
 from .enums import dge_mode as DgeMode
 from .enums import engine as Engine
 from .enums import oob_mode as OobMode
 from .ops import Op
-from .rules import HBM, SBUF, mark_taken, require_buffer, require_enum, require_generation, require_op, require_tensor
+from .rules import (
+    HBM,
+    SBUF,
+    mark_taken,
+    once_per_layout,
+    require_buffer,
+    require_enum,
+    require_generation,
+    require_op,
+    require_tensor,
+)
 from .table import dynamic_instruction
 
 
@@ -44,18 +54,7 @@ def dma_copy(
     sync or scalar chooses the queue of hardware ones, else arch.DEFAULT_ENGINE.
     Source: NKI ISA reference, dma_copy; DMA overview; descriptor generation engine deep dive.
     """
-    require_movable("dma_copy", dst=dst, src=src)
-    require_enum("dma_copy", "oob_mode", oob_mode, OobMode)
-    dge_mode = as_dge_mode("dma_copy", core, dge_mode)
-    require_enum("dma_copy", "engine", engine, Engine)
-    if dst.size != src.size:
-        fail("dma-size", f"dma_copy takes equal element counts, dst is {dst!r} and src is {src!r}")
-    if "packed" in (dst.dtype.row.kind, src.dtype.row.kind) and dst.dtype != src.dtype:
-        fail("dma-cast", f"dma_copy does not cast packed dtypes, dst is {dst.dtype} and src is {src.dtype}")
-    mode = _dge(core, dst, src, dge_mode)
-    trigger = trigger_of("dma_copy", core, dst, mode, engine)
-    require_priority("dma_copy", core, priority)
-    price = prices.dma(core.arch, transfer_of(settled_shape(dst), settled_shape(src), mode))
+    trigger, price = _copy_plan(core, dst, src, priority, oob_mode, dge_mode, engine)
     if not isinstance(dst, DynamicTensor) and not isinstance(src, DynamicTensor):
         move = functools.partial(_move, core, dst, src)
         yield Step(trigger, price, reads=partition_runs(src), writes=partition_runs(dst), effect=move)
@@ -68,6 +67,31 @@ def dma_copy(
         put(values(), src.dtype)
 
     yield Step(trigger, price, reads=(*reads, *more), writes=writes, effect=effect, marks=marks)
+
+
+@once_per_layout
+def _copy_plan(
+    core: NeuronCore,
+    dst: NkiTensor,
+    src: NkiTensor,
+    priority: int | None,
+    oob_mode: OobMode,
+    dge_mode: DgeMode,
+    engine: Engine,
+) -> tuple[str, Price]:
+    """(engine whose queue starts the copy, price)."""
+    require_movable("dma_copy", dst=dst, src=src)
+    require_enum("dma_copy", "oob_mode", oob_mode, OobMode)
+    dge_mode = as_dge_mode("dma_copy", core, dge_mode)
+    require_enum("dma_copy", "engine", engine, Engine)
+    if dst.size != src.size:
+        fail("dma-size", f"dma_copy takes equal element counts, dst is {dst!r} and src is {src!r}")
+    if "packed" in (dst.dtype.row.kind, src.dtype.row.kind) and dst.dtype != src.dtype:
+        fail("dma-cast", f"dma_copy does not cast packed dtypes, dst is {dst.dtype} and src is {src.dtype}")
+    mode = _dge(core, dst, src, dge_mode)
+    trigger = trigger_of("dma_copy", core, dst, mode, engine)
+    require_priority("dma_copy", core, priority)
+    return trigger, prices.dma(core.arch, transfer_of(settled_shape(dst), settled_shape(src), mode))
 
 
 def partition_runs(tensor: NkiTensor) -> tuple[NkiTensor, ...]:

@@ -1,8 +1,9 @@
 """Checks that several instructions share. Each raises KernelError with the rule's id before anything happens."""
 
 import enum
-from collections.abc import Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,6 +14,44 @@ from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import NkiTensor
 
 from .ops import Op
+
+Answer = TypeVar("Answer")
+_MAX_ANSWERS = 16384
+_UNKNOWN: Any = object()
+
+
+def once_per_layout(check: Callable[..., Answer]) -> Callable[..., Answer]:
+    """`check(core, *operands)`, run once for each combination of layouts and of other arguments.
+
+    For checks and prices, whose answers depend on nothing of a tensor but its layout, and on chip and settings. What is
+    refused is not remembered, so the error is made for the operands at hand.
+    """
+
+    @functools.wraps(check)
+    def remembered(core: NeuronCore, *operands: Any) -> Answer:
+        key: list[Any] = [check]
+        for operand in operands:
+            if type(operand) is NkiTensor:
+                key.append(operand.layout)
+            elif isinstance(operand, NkiTensor):
+                return check(core, *operands)  # a dynamic view
+            else:
+                key += (type(operand), operand)  # True is no 1 and 1.0 no 1 to a check
+        place = tuple(key)
+        try:
+            answer = core.answers.get(place, _UNKNOWN)
+        except TypeError:  # an operand that cannot be a key, and that the check refuses
+            return check(core, *operands)
+        if answer is not _UNKNOWN:
+            return answer
+        answer = check(core, *operands)
+        if len(core.answers) >= _MAX_ANSWERS:
+            core.answers.clear()
+        core.answers[place] = answer
+        return answer
+
+    return remembered
+
 
 SBUF = (MemoryRegion.sbuf,)
 PSUM = (MemoryRegion.psum,)

@@ -17,6 +17,7 @@ from .ops import Op
 from .prices import PRICES, facts
 from .reduce import lanes, require_registers
 from .rules import (
+    once_per_layout,
     require_enum,
     require_generation,
     require_op,
@@ -80,6 +81,7 @@ def activation_reduce(
     yield from _steps(core, "activation_reduce", "scalar", dst, op, data, bias, scale, reduce_res, command)
 
 
+@once_per_layout
 def _check(core: NeuronCore, name: str, dst: NkiTensor, op: Op, data: NkiTensor, bias: Any, scale: Any) -> None:
     require_tile(name, "dst", dst, core)
     require_tile(name, "data", data, core)

@@ -1,7 +1,7 @@
 """TensorE instructions: matrix multiply into PSUM, and transposes (which VectorE also does in 32 by 32)."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,11 +10,12 @@ from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import NkiTensor
+from kernels_neuron.sim.trace import Price
 
 from .enums import engine as Engine
 from .enums import matmul_perf_mode as PerfMode
 from .prices import PRICES, facts, load_stationary, matmul, matmul_rows
-from .rules import ON_CHIP, PSUM, SBUF, require_dtype, require_generation, require_tile
+from .rules import ON_CHIP, PSUM, SBUF, once_per_layout, require_dtype, require_generation, require_tile
 from .table import instruction
 
 _FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
@@ -47,30 +48,59 @@ def nc_matmul(
     region and adds afterwards, byte by byte where regions overlap in part.
     Source: NKI ISA reference, nc_matmul; architecture guides, PSUM.
     """
+    plan = _matmul_plan(core, dst, stationary, moving, is_transpose, tile_position, tile_size, perf_mode)
+    adds = accumulation(core, dst, accumulate)
+
+    def effect() -> None:
+        straight = adds is False and dst.dtype == "float32" and dst.ndim == 2
+        out = dst.array() if straight and dst.array().flags.c_contiguous else None
+        product = _product(core, stationary, moving, is_transpose, perf_mode, out)
+        if product is not out:
+            accumulate_into(core, dst, product, adds)
+
+    for index in range(plan.passes):
+        last = index == plan.passes - 1
+        yield Step("tensor", plan.load, reads=(stationary,))
+        yield Step(
+            "tensor",
+            plan.product,
+            reads=(moving,),
+            writes=(dst,),
+            effect=effect if last else None,
+            macs=plan.macs if last else 0,
+            matmul=True,
+        )
+
+
+class _Plan(NamedTuple):
+    """How often a matmul passes its rows, what a pass costs, and the multiply-accumulates of all."""
+
+    passes: int
+    load: Price
+    product: Price
+    macs: int
+
+
+@once_per_layout
+def _matmul_plan(
+    core: NeuronCore,
+    dst: NkiTensor,
+    stationary: NkiTensor,
+    moving: NkiTensor,
+    is_transpose: bool,
+    tile_position: tuple[int, ...],
+    tile_size: tuple[int, ...],
+    perf_mode: PerfMode,
+) -> _Plan:
     for operand, tensor, allowed in (("dst", dst, PSUM), ("stationary", stationary, SBUF), ("moving", moving, SBUF)):
         require_tile("nc_matmul", operand, tensor, core, allowed)
     rows, columns = _matmul_extent(core, dst, stationary, moving, perf_mode)
     _matmul_dtypes(core, dst, stationary, moving, is_transpose, perf_mode)
     _pe_tile(core, stationary.shape[0], columns, tile_position, tile_size)
-    adds = accumulation(core, dst, accumulate)
     widest = "float32" if "float32" in (stationary.dtype, moving.dtype) else moving.dtype
     passes, cycles = matmul_rows(core.arch, widest, rows, is_transpose)
-
-    def effect() -> None:
-        accumulate_into(core, dst, _product(core, stationary, moving, is_transpose, perf_mode), adds)
-
-    for index in range(passes):
-        last = index == passes - 1
-        yield Step("tensor", load_stationary(core.arch, widest, is_transpose), reads=(stationary,))
-        yield Step(
-            "tensor",
-            matmul(core.arch, cycles),
-            reads=(moving,),
-            writes=(dst,),
-            effect=effect if last else None,
-            macs=stationary.shape[0] * columns * rows if last else 0,
-            matmul=True,
-        )
+    load, product = load_stationary(core.arch, widest, is_transpose), matmul(core.arch, cycles)
+    return _Plan(passes, load, product, stationary.shape[0] * columns * rows)
 
 
 def _matmul_extent(
@@ -187,8 +217,14 @@ def _refuse_accumulation(core: NeuronCore, dst: NkiTensor) -> None:
 
 
 def _product(
-    core: NeuronCore, stationary: NkiTensor, moving: NkiTensor, is_transpose: bool, perf_mode: PerfMode
+    core: NeuronCore,
+    stationary: NkiTensor,
+    moving: NkiTensor,
+    is_transpose: bool,
+    perf_mode: PerfMode,
+    out: np.ndarray | None,
 ) -> np.ndarray:
+    """The product, in `out` where that is given and no copy suffices."""
     left, right = stationary.f32(), moving.f32()
     if is_transpose and core.arch.generation >= 3:
         return left.T
@@ -196,7 +232,7 @@ def _product(
         k = stationary.shape[0]
         left = np.concatenate(list(left.reshape(k, 2, -1).transpose(1, 0, 2)))
         right = np.concatenate(list(right.reshape(k, 2, -1).transpose(1, 0, 2)))
-    return array.matmul(left, right, core.switches["matmul_sum"])
+    return array.matmul(left, right, core.switches["matmul_sum"], out)
 
 
 def accumulate_into(core: NeuronCore, dst: NkiTensor, product: np.ndarray, adds: Any) -> None:
@@ -204,8 +240,11 @@ def accumulate_into(core: NeuronCore, dst: NkiTensor, product: np.ndarray, adds:
     if adds is False:
         array.store(dst.array(), product, dst.dtype)
         return
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = dst.f32() + product
+    if adds is True and dst.dtype == "float32":
+        old = dst.array()
+        old += product.reshape(old.shape)
+        return
+    total = dst.f32() + product
     array.store(dst.array(), total if adds is True else np.where(adds, total, product), dst.dtype)
 
 

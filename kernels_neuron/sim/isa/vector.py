@@ -12,11 +12,13 @@ from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import NkiTensor
+from kernels_neuron.sim.trace import Price
 
 from .enums import engine as Engine
 from .ops import Op
 from .prices import PRICES, facts
 from .rules import (
+    once_per_layout,
     require_alu,
     require_enum,
     require_generation,
@@ -68,13 +70,7 @@ def tensor_copy(
     Engines: VectorE, ScalarE (trn2 on), GpSimdE; default arch.DEFAULT_ENGINE.
     Source: NKI ISA reference, tensor_copy.
     """
-    require_tile("tensor_copy", "dst", dst, core)
-    require_tile("tensor_copy", "src", src, core)
-    require_same_extent("tensor_copy", dst=dst, src=src)
-    chosen = choose_engine("tensor_copy", core, engine, ("vector", "scalar", "gpsimd"), dst, src)
-    if chosen == "scalar":
-        require_generation("tensor_copy", core, 3, "tensor_copy on scalar")
-    price = PRICES["tensor_copy"](core.arch, facts(chosen, dst, src))
+    chosen, price = _copy_plan(core, dst, src, engine)
 
     def effect() -> None:
         if dst.dtype == src.dtype:
@@ -83,6 +79,17 @@ def tensor_copy(
             write(core, dst, src.f32())
 
     yield Step(chosen, price, reads=(src,), writes=(dst,), effect=effect)
+
+
+@once_per_layout
+def _copy_plan(core: NeuronCore, dst: NkiTensor, src: NkiTensor, engine: Engine) -> tuple[str, Price]:
+    require_tile("tensor_copy", "dst", dst, core)
+    require_tile("tensor_copy", "src", src, core)
+    require_same_extent("tensor_copy", dst=dst, src=src)
+    chosen = choose_engine("tensor_copy", core, engine, ("vector", "scalar", "gpsimd"), dst, src)
+    if chosen == "scalar":
+        require_generation("tensor_copy", core, 3, "tensor_copy on scalar")
+    return chosen, PRICES["tensor_copy"](core.arch, facts(chosen, dst, src))
 
 
 @instruction
@@ -101,6 +108,23 @@ def tensor_tensor(
     Engines: VectorE; GpSimdE for power, and for exact add, subtract and multiply of 32-bit integers outside PSUM.
     Source: NKI ISA reference, tensor_tensor; architecture guide, VectorE performance modes.
     """
+    chosen, exact, price = _tensor_tensor_plan(core, dst, data1, data2, op, engine)
+
+    def effect() -> None:
+        if op.bitvec or exact:
+            left, right = (tensor.array().reshape(dst.shape) for tensor in (data1, data2))
+            dst.array()[...] = op.alu(left, right).view(dst.dtype.numpy)  # type: ignore[misc]
+        else:
+            write(core, dst, alu(op, data1.f32(), data2.f32(), owned=data1.dtype not in STORED_AS_FLOAT32))
+
+    yield Step(chosen, price, reads=(data1, data2), writes=(dst,), effect=effect)
+
+
+@once_per_layout
+def _tensor_tensor_plan(
+    core: NeuronCore, dst: NkiTensor, data1: NkiTensor, data2: NkiTensor, op: Op, engine: Engine
+) -> tuple[str, bool, Price]:
+    """(engine, whether integers are computed exactly, price)."""
     for operand, tensor in (("dst", dst), ("data1", data1), ("data2", data2)):
         require_tile("tensor_tensor", operand, tensor, core)
     require_alu("tensor_tensor", "op", op, core, bitvec=True)
@@ -116,16 +140,7 @@ def tensor_tensor(
         require_integer("tensor_tensor", dst=dst, data1=data1, data2=data2)
         require_one_width("tensor_tensor", dst=dst, data1=data1, data2=data2)
     chosen, exact = _tensor_tensor_engine(core, engine, op, dst, data1, data2)
-    price = PRICES["tensor_tensor"](core.arch, facts(chosen, dst, data1, data2, op=op.name))
-
-    def effect() -> None:
-        if op.bitvec or exact:
-            left, right = (tensor.array().reshape(dst.shape) for tensor in (data1, data2))
-            dst.array()[...] = op.alu(left, right).view(dst.dtype.numpy)  # type: ignore[misc]
-        else:
-            write(core, dst, alu(op, data1.f32(), data2.f32(), owned=data1.dtype not in STORED_AS_FLOAT32))
-
-    yield Step(chosen, price, reads=(data1, data2), writes=(dst,), effect=effect)
+    return chosen, exact, PRICES["tensor_tensor"](core.arch, facts(chosen, dst, data1, data2, op=op.name))
 
 
 def _tensor_tensor_engine(core: NeuronCore, asked: Engine, op: Op, *operands: NkiTensor) -> tuple[str, bool]:
@@ -197,6 +212,32 @@ def tensor_scalar(
     Engines: VectorE; GpSimdE for rsqrt; ScalarE for multiply-add, multiply and add on trn2, all arithmetic on trn3.
     Source: NKI ISA reference, tensor_scalar and its table of operators.
     """
+    pointers = tensors(operand0, operand1)
+    chosen, price = _tensor_scalar_plan(core, dst, data, op0, operand0, op1, operand1, engine)
+
+    def effect() -> None:
+        if op0.bitvec:
+            values = _apply_bits(op0, data.array().reshape(data.shape[0], -1), operand0, reverse0)
+            values = values if op1 is None else _apply_bits(op1, values, operand1, reverse1)
+            dst.array()[...] = values.view(dst.dtype.numpy).reshape(dst.shape)
+        else:
+            values = apply_scalar(op0, data.f32(), operand0, reverse0, owned=data.dtype not in STORED_AS_FLOAT32)
+            write(core, dst, values if op1 is None else apply_scalar(op1, values, operand1, reverse1, owned=True))
+
+    yield Step(chosen, price, reads=(data, *pointers), writes=(dst,), effect=effect)
+
+
+@once_per_layout
+def _tensor_scalar_plan(
+    core: NeuronCore,
+    dst: NkiTensor,
+    data: NkiTensor,
+    op0: Op,
+    operand0: Scalar,
+    op1: Op | None,
+    operand1: Scalar,
+    engine: Engine,
+) -> tuple[str, Price]:
     require_tile("tensor_scalar", "dst", dst, core)
     require_tile("tensor_scalar", "data", data, core)
     require_same_extent("tensor_scalar", dst=dst, data=data)
@@ -216,18 +257,7 @@ def tensor_scalar(
         _require_bits("tensor_scalar", dst, data, operand0, operand1)
     pointers = tensors(operand0, operand1)
     chosen = _tensor_scalar_engine(core, engine, op0, op1, dst, data, *pointers)
-    price = PRICES["tensor_scalar"](core.arch, facts(chosen, dst, data, op=op0.name, pointer=bool(pointers)))
-
-    def effect() -> None:
-        if op0.bitvec:
-            values = _apply_bits(op0, data.array().reshape(data.shape[0], -1), operand0, reverse0)
-            values = values if op1 is None else _apply_bits(op1, values, operand1, reverse1)
-            dst.array()[...] = values.view(dst.dtype.numpy).reshape(dst.shape)
-        else:
-            values = apply_scalar(op0, data.f32(), operand0, reverse0, owned=data.dtype not in STORED_AS_FLOAT32)
-            write(core, dst, values if op1 is None else apply_scalar(op1, values, operand1, reverse1, owned=True))
-
-    yield Step(chosen, price, reads=(data, *pointers), writes=(dst,), effect=effect)
+    return chosen, PRICES["tensor_scalar"](core.arch, facts(chosen, dst, data, op=op0.name, pointer=bool(pointers)))
 
 
 def _require_bits(name: str, dst: NkiTensor, data: NkiTensor, *operands: Scalar) -> None:

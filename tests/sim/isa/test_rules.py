@@ -459,7 +459,7 @@ PAIRS = [
     ),
     Pair("activation", "reduce-command", "takes reduce_cmd idle", broken(reduce_cmd=reduce_cmd.load_reduce)),
     Pair("activation", "reduce-op", "reduces with nl.add", broken(reduce_op=MAX, reduce_cmd=reduce_cmd.reset_reduce)),
-    Pair("activation", "reduce-op", "needs reduce_op=nl.add", broken(reduce_cmd=reduce_cmd.reduce)),
+    Pair("activation", "reduce-op", "needs reduce_op", broken(reduce_cmd=reduce_cmd.reduce)),
     Pair("activation_reduce", "reduce-op", "reduces with nl.add", broken(reduce_op=MAX)),
     # TensorE
     Pair("nc_matmul", "operand-buffer", "takes dst in PSUM", broken(dst=lambda b: b.empty((16, 16)))),
