@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -17,6 +18,7 @@ REGISTER_DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float
 _NO_PYTHON_BRANCHES = (0, 7)
 
 
+@functools.cache
 def api_version(text: str) -> tuple[int, ...]:
     """ "0.7" or "0.7.0" as numbers that compare."""
     return tuple(int(part) for part in text.split(".")[:2])

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,10 @@ from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.dynamic import DynamicTensor, settled
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.order import NkiInstruction
-from kernels_neuron.sim.register import VirtualRegister, known, require_version
+from kernels_neuron.sim.register import VirtualRegister, api_version, known, require_version
 from kernels_neuron.sim.tensor import NkiTensor
+
+from .versions import ARGUMENTS, SINCE, newest, signature_in
 
 Body = Callable[..., Iterator[Step]]
 
@@ -24,6 +26,7 @@ class Instruction:
     dynamic  whether the body itself finds out where dynamic operands lie; others get static views
     since    the first NKI version that has it, None where every version from 0.3 on does
     module   "isa" or "collectives", where kernels find it
+    changed  the version from which on the signature is this one, None where it always was
     """
 
     name: str
@@ -32,12 +35,15 @@ class Instruction:
     dynamic: bool = False
     since: tuple[int, ...] | None = None
     module: str = "isa"
+    changed: tuple[int, ...] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> NkiInstruction:
         """Issue the instruction on the core being run."""
         core = core_or_none() or current_core(f"nki.{self.module}.{self.name}")
         if self.since is not None:
             require_version(core, f"nki.{self.module}.{self.name}", self.since)
+        if self.changed is not None and (version := api_version(core.settings.nki)) < self.changed:
+            args, kwargs = (), self._as_called_in(version, args, kwargs)
         sources: tuple[NkiTensor, ...] = ()
         if core.dynamic and not self.dynamic:
             args, kwargs, sources = _settle(core, self.name, args, kwargs)
@@ -52,21 +58,23 @@ class Instruction:
             core.trace.named.setdefault(given, []).append(index)
         return NkiInstruction(core.trace, index, self.name, core.loops)
 
+    def _as_called_in(self, version: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by the signature that it had in an older version."""
+        older = signature_in(self.name, version, self.signature)
+        try:
+            return older.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            later = [
+                f"{argument} came with NKI {'.'.join(map(str, since))}"
+                for argument, since in ARGUMENTS.get(self.name, {}).items()
+                if argument in kwargs and version < since
+            ]
+            hint = [*later, *_retired_arguments(self.name, kwargs), f"it was {self.name}{older}"][0]
+            fail("call-signature", f"{self.name}: {error}", hint)
+
 
 TABLE: dict[str, Instruction] = {}
 COLLECTIVES: dict[str, Instruction] = {}
-
-
-# NKI release notes, what each version added
-_SINCE = {
-    "activate2": (0, 4),
-    "all_gather_v": (0, 6),
-    "all_gather_v_prepare": (0, 7),
-    "all_gather_v_trigger": (0, 7),
-    "all_to_all_v_prepare": (0, 7),
-    "all_to_all_v_trigger": (0, 7),
-    "topk": (0, 6),
-}
 
 
 def instruction(body: Body) -> Body:
@@ -78,7 +86,9 @@ def collective(body: Body) -> Body:
     """Enter `body` in COLLECTIVES, the functions of nki.collectives that move data."""
     parameters = list(inspect.signature(body).parameters.values())[1:]
     name, signature = body.__name__, inspect.Signature(parameters)
-    COLLECTIVES[name] = Instruction(name, body, signature, since=_SINCE.get(name), module="collectives")
+    COLLECTIVES[name] = Instruction(
+        name, body, signature, since=SINCE.get(name), module="collectives", changed=newest(name)
+    )
     return body
 
 
@@ -90,7 +100,8 @@ def dynamic_instruction(body: Body) -> Body:
 def _enter(body: Body, dynamic: bool) -> Body:
     parameters = list(inspect.signature(body).parameters.values())[1:]
     name = body.__name__
-    TABLE[name] = Instruction(name, body, inspect.Signature(parameters), dynamic, _SINCE.get(name))
+    signature = inspect.Signature(parameters)
+    TABLE[name] = Instruction(name, body, signature, dynamic, SINCE.get(name), changed=newest(name))
     return body
 
 
@@ -141,8 +152,12 @@ def _explain_call(entry: Instruction, args: tuple[Any, ...], kwargs: dict[str, A
     try:
         entry.signature.bind(*args, **kwargs)
     except TypeError as error:
-        from kernels_neuron.sim.shim.gone import ARGUMENTS
-
-        gone = [hint for argument in kwargs if (hint := ARGUMENTS.get((entry.name, argument)))]
         signature = f"the signature is {entry.name}{entry.signature}"
-        fail("call-signature", f"{entry.name}: {error}", gone[0] if gone else signature)
+        fail("call-signature", f"{entry.name}: {error}", [*_retired_arguments(entry.name, kwargs), signature][0])
+
+
+def _retired_arguments(name: str, given: Iterable[str]) -> list[str]:
+    """What replaced those of the arguments given that the call once had."""
+    from kernels_neuron.sim.shim.gone import ARGUMENTS as GONE
+
+    return [GONE[name, argument] for argument in given if (name, argument) in GONE]

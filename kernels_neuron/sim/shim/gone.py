@@ -1,19 +1,26 @@
 """Names of older NKI versions that no version from 0.3 on has: they exist, and using one says what replaced it."""
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from kernels_neuron.errors import UsageError
 from kernels_neuron.sim.context import core_or_none
+from kernels_neuron.sim.isa import TABLE
 from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.register import api_version
 
 
 class Gone:
-    """A name that is no more; calling it, indexing it or reading from it is an error that names its successor."""
+    """A name that is no more; calling it, indexing it or reading from it is an error that names its successor.
 
-    def __init__(self, name: str, since: str, instead: str) -> None:
+    still  what it does in a run of a version that has it
+    """
+
+    def __init__(self, name: str, since: str, instead: str, still: Callable[..., Any] | None = None) -> None:
         self._name = name
         self._since = since
         self._instead = instead
+        self._still = still
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         message = f"{self._name} is gone since NKI {self._since}"
@@ -21,7 +28,13 @@ class Gone:
             raise UsageError(message, hint=self._instead)
         fail("retired", message, self._instead)
 
-    __call__ = __getitem__ = _refuse
+    __getitem__ = _refuse
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        core = core_or_none()
+        if self._still is None or core is None or api_version(core.settings.nki) >= api_version(self._since):
+            self._refuse()
+        return self._still(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -69,6 +82,13 @@ ARGUMENTS = {
 }
 
 
+# what those did that a version from 0.3 on still has
+STILL: dict[str, Callable[..., Any]] = {
+    "tensor_copy_dynamic_dst": TABLE["tensor_copy"],
+    "tensor_copy_dynamic_src": TABLE["tensor_copy"],
+}
+
+
 def names(module: str, table: dict[str, tuple[str, str]]) -> dict[str, Gone]:
     """The objects behind the names of `table`."""
-    return {name: Gone(f"{module}.{name}", since, instead) for name, (since, instead) in table.items()}
+    return {name: Gone(f"{module}.{name}", since, instead, STILL.get(name)) for name, (since, instead) in table.items()}
