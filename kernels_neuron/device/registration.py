@@ -1,6 +1,7 @@
 """Registering the emulated device, once and only where there is no real one."""
 
 import sys
+import warnings
 from importlib import metadata
 from typing import Any
 
@@ -32,7 +33,10 @@ def enable() -> bool:
     False, and nothing is changed, where torch.neuron exists or TorchNeuron is installed: a real device is not covered.
     Registration cannot be undone. It makes "neuron" the current torch.accelerator, and the backend for which `kernels`
     chooses variants. Also puts in place the simulator's `nki` and, as `torch_neuronx`, a stand-in for TorchNeuron.
-    Raises UsageError where another package has taken torch's slot for outside devices, and for a torch that is too old.
+    Raises UsageError where another package has taken torch's slot for outside devices.
+
+    A torch that cannot register a device from Python gets the namespace torch.neuron alone, with a warning, and the
+    answer is False: `kernels` then chooses torch-neuron variants, which run in the simulator on CPU tensors.
     """
     if is_enabled():
         return True
@@ -41,7 +45,7 @@ def enable() -> bool:
     if hasattr(torch, "neuron") or real_torch_neuronx() is not None:
         return False
     _register(torch)
-    return True
+    return is_enabled()
 
 
 def _register(torch: Any) -> None:
@@ -49,9 +53,8 @@ def _register(torch: Any) -> None:
 
     setup = getattr(torch.utils.backend_registration, "_setup_privateuseone_for_python_backend", None)
     if setup is None:
-        raise UsageError(
-            f"torch {torch.__version__} cannot register a device from Python", hint="install torch 2.13 or newer"
-        )
+        _register_namespace(torch)
+        return
     taken = torch._C._get_privateuse1_backend_name()
     if taken not in ("privateuseone", "neuron"):
         raise UsageError(
@@ -73,6 +76,22 @@ def _register(torch: Any) -> None:
     install_nki()
     neuronx.install()
     compiler.install()
+
+
+def _register_namespace(torch: Any) -> None:
+    from kernels_neuron.sim.shim import install as install_nki
+
+    from . import namespace, neuronx
+
+    torch.neuron = sys.modules["torch.neuron"] = namespace.make_module()
+    install_nki()
+    neuronx.install()
+    warnings.warn(
+        f"torch {torch.__version__} cannot register a device from Python: torch.neuron is there and"
+        " torch.device('neuron') is not, so kernels run on CPU tensors; torch 2.13 has it",
+        RuntimeWarning,
+        stacklevel=4,
+    )
 
 
 def _answer_for_the_accelerator(torch: Any, namespace: Any) -> None:

@@ -52,6 +52,46 @@ def test_a_real_device_is_never_covered(installed, monkeypatch):
     assert not enable() and torch.neuron == "someone else's"
 
 
+OLDER = "import torch; del torch.utils.backend_registration._setup_privateuseone_for_python_backend\n"
+
+
+def test_an_older_torch_gets_the_namespace_and_kernels_on_cpu_tensors(python, tmp_path):
+    code = f"""
+{OLDER}
+import warnings, kernels_neuron, pathlib
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    print(kernels_neuron.device.enable(), kernels_neuron.device.enable(), kernels_neuron.device.is_enabled())
+print([str(one.message) for one in caught])
+from kernels.backends import _select_backend
+import torch_neuronx, nki
+torch.neuron.synchronize()
+print(_select_backend(None).name, torch.neuron.device_count(), nki.__name__)
+from kernels_neuron.builder import build, scaffold
+from kernels_neuron.manifest import Manifest
+root = pathlib.Path({str(tmp_path)!r})
+scaffold("halve", root)
+(built,) = build(Manifest.read(root / "kernel.toml"))
+from kernels import get_local_kernel
+kernel = get_local_kernel(built.root)
+x = torch.ones(2, 3, requires_grad=True)
+y = kernel.halve(x, 0.5)
+y.sum().backward()
+print("_neuron_" in kernel.__name__, y.tolist(), x.grad.tolist())
+"""
+    first, said, chosen, answer = python(code).stdout.splitlines()
+    assert first == "False False False"
+    assert "torch.neuron is there and torch.device('neuron') is not" in said
+    assert chosen == "neuron 1 nki"
+    assert answer == f"True {[[0.5] * 3] * 2} {[[0.5] * 3] * 2}"
+
+
+def test_importing_an_older_torch_under_the_variable_only_warns(python):
+    code = f"{OLDER}import kernels_neuron_autoload; kernels_neuron_autoload.autoload(); print(hasattr(torch, 'neuron'))"
+    done = python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0", KERNELS_NEURON_SIM="1")
+    assert done.stdout.split() == ["True"] and "was not registered" not in done.stderr
+
+
 def test_the_placeholder_of_pypi_is_no_real_device(installed):
     installed("0.0.1")
     assert real_torch_neuronx() is None
