@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "demo": "demo",
     "list": "list",
     "verify": "verify",
+    "lint": "lint",
     "profile": "profile",
     "bench": "bench",
     "tune": "tune",

@@ -52,7 +52,7 @@ def publish(
     verified the numeric check of these very sources was done elsewhere, and is left out here
     sign     a PEM file with an Ed25519 key, which signs the metadata.json of every variant
 
-    The order: rights, build, check, version gate, numeric check of what changes, and then one upload each, read back.
+    The order: rights, build, check, version gate, lint, numeric check of what changes, then one upload each, read back.
     Nothing is uploaded unless all the kernels pass all of it.
     """
     manifest = manifest or Manifest.read()
@@ -68,6 +68,7 @@ def publish(
         plans = [plan_upload(api, release, owner) for release in releases]
         for plan, release in zip(plans, releases, strict=True):
             plan.api.require_open(plan.repo_id, release.version)
+        _require_linted(manifest, [kernel.name for kernel in kernels], step)
         if not dry_run and not verified:
             changed = [kernel.name for kernel, plan in zip(kernels, plans, strict=True) if plan.adds or plan.changes]
             _require_verified(manifest, changed, step)
@@ -80,6 +81,16 @@ def publish(
             url = f"{api.endpoint}/kernels/{plan.repo_id}" if _is_url(to) else None
             rows.append(Row(kernel.name, plan, commit, url))
     return rows
+
+
+def _require_linted(manifest: Manifest, names: list[str], step: Step) -> None:
+    """Refuse kernels in which the linter finds an error, for any NKI version that their specs promise."""
+    from .findings import lint_kernels
+
+    step(f"lint {', '.join(names)}")
+    errors = [str(each) for each in lint_kernels(manifest, names) if each.severity == "error"]
+    if errors:
+        raise FileProblems(manifest.sources, errors, hint="nothing was uploaded; see kernels-neuron lint")
 
 
 def _require_verified(manifest: Manifest, names: list[str], step: Step) -> None:

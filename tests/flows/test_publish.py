@@ -101,6 +101,14 @@ def test_a_kernel_that_does_not_match_its_reference_is_not_uploaded(manifest, se
     assert server.store.ids() == []
 
 
+def test_a_kernel_that_the_linter_finds_an_error_in_is_not_uploaded(manifest, server):
+    kernel = manifest.kernels["shifted_add"].folder / "kernel.py"
+    kernel.write_text(kernel.read_text() + "\n\ndef indices():\n    return nl.arange(128)\n")
+    with pytest.raises(FileProblems, match=r"kernel\.py:\d+:12: NKI103 nl\.arange is gone"):
+        send(manifest, server)
+    assert server.store.ids() == []
+
+
 def test_a_narrower_spec_under_the_same_version_is_refused_before_the_numeric_check(manifest, server):
     send(manifest, server, ["scaled_add"])
     before = server.store.repo("org/neuron-scaled-add").branches["v1"]

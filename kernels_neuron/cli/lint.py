@@ -1,0 +1,91 @@
+"""`kernels-neuron lint`: what an NKI version or a chip will refuse, found in a kernel's text."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernels_neuron.errors import UsageError
+
+from .output import print_json, progress, table
+
+if TYPE_CHECKING:
+    from kernels_neuron.lint import Finding, Selection
+
+
+def run(
+    paths: Annotated[list[Path] | None, typer.Argument(metavar="[PATH]...", help=".py files, or folders.")] = None,
+    nki: Annotated[str, typer.Option(help="The NKI version it is for: beta, 0.1 .. 0.7.")] = "0.7",
+    arch: Annotated[
+        str | None, typer.Option(help="The chip it is for: trn1, trn2, trn3. Default: what no chip accepts.")
+    ] = None,
+    select: Annotated[list[str] | None, typer.Option(help="Only this rule, or rules that start so: NKI3.")] = None,
+    ignore: Annotated[list[str] | None, typer.Option(help="Not this rule, or rules that start so.")] = None,
+    run: Annotated[
+        bool, typer.Option("--run", help="Also run the workloads of kernel folders through the simulator.")
+    ] = False,
+    rules: Annotated[bool, typer.Option("--rules", help="Print the rules instead.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON list of findings.")] = False,
+    sarif: Annotated[bool, typer.Option("--sarif", help="Print the findings as SARIF 2.1.0.")] = False,
+) -> None:
+    """Find what an NKI version or a chip refuses, without importing the files.
+
+    Exits 1 when a finding is an error. Silence one with `# lint: ignore[NKI303] why`.
+
+    \b
+    Example:
+      kernels-neuron lint nki_src --nki 0.7 --arch trn2
+    """
+    from kernels_neuron.lint import Selection, Target, lint
+    from kernels_neuron.lint.sarif import sarif as as_sarif
+
+    if rules:
+        _print_rules(json)
+        return
+    if not paths:
+        raise UsageError("lint takes files or folders", hint="name one: kernels-neuron lint nki_src")
+    if json and sarif:
+        raise UsageError("--json and --sarif both print on stdout", hint="give one of them")
+    selection = Selection(select or [], ignore or [])
+    found = lint(paths, Target.of(nki, arch), selection)
+    if run:
+        found = sorted({*found, *_run(paths, nki, arch, selection)})
+    if sarif:
+        print_json(as_sarif(found))
+    elif json:
+        print_json([each.to_json() for each in found])
+    else:
+        _print(found)
+    if any(each.severity == "error" for each in found):
+        raise typer.Exit(1)
+
+
+def _run(paths: list[Path], nki: str, arch: str | None, selection: "Selection") -> "list[Finding]":
+    from kernels_neuron.flows.findings import run_findings
+
+    with progress("run") as bar:
+        return run_findings(
+            paths, nki=nki, arch=arch, selection=selection, on_case=bar.advance, expect=lambda count: bar.move(0, count)
+        )
+
+
+def _print(found: "list[Finding]") -> None:
+    for each in found:
+        print(each)
+        if each.hint:
+            print(f"    hint: {each.hint}")
+    counts = [(sum(each.severity == kind for each in found), kind) for kind in ("error", "warning", "note")]
+    print(", ".join(f"{count} {kind}{'s' * (count != 1)}" for count, kind in counts))
+
+
+def _print_rules(json: bool) -> None:
+    from kernels_neuron.lint import rule_table, simulator_rules
+
+    listed = rule_table()
+    if json:
+        print_json({"rules": listed, "simulator": simulator_rules()})
+        return
+    columns = ("id", "severity", "nki", "chips", "title", "why", "fix")
+    table(columns, listed)
+    print("\nand, for calls whose operands the text fixes and for --run, the rules of the simulator:")
+    print(", ".join(simulator_rules()))
