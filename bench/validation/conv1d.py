@@ -1,30 +1,98 @@
-"""A depthwise convolution along W, one output column at a time: a product of three taps and their sum."""
+"""A depthwise convolution along W, one output column at a time: a product of three taps and their sum.
+
+The steps of the published ladder differ in where images, taps and results are kept, not in this inner work.
+"""
 
 import nki
 import nki.isa as nisa
 import nki.language as nl
 
 PARTITIONS = 128
+BANK = 512  # float32 columns of a PSUM bank
 
 
 @nki.jit
-def by_column(x, taps):
-    """y[n, c, w] = sum over f of x[n, c, w + f] * taps[c, f], for the columns that have all their taps."""
+def prefetched(x, taps):
+    """y[n, c, w] = sum over f of x[n, c, w + f] * taps[c, f]: all images in SBUF first, all results stored last."""
     batch, channels, width = x.shape
-    reach = taps.shape[1]
-    y = nl.ndarray((batch, channels, width), dtype=x.dtype, buffer=nl.shared_hbm)
-    for c in range(0, channels, PARTITIONS):
-        weights = nl.ndarray((PARTITIONS, reach), dtype=x.dtype, buffer=nl.sbuf)
-        nisa.dma_copy(dst=weights, src=taps[c : c + PARTITIONS])
-        for n in range(batch):
-            row = nl.ndarray((PARTITIONS, width + reach - 1), dtype=x.dtype, buffer=nl.sbuf)
-            out = nl.ndarray((PARTITIONS, width), dtype=x.dtype, buffer=nl.sbuf)
-            nisa.memset(dst=row[:, width:], value=0.0)
-            nisa.dma_copy(dst=row[:, :width], src=x[n, c : c + PARTITIONS])
-            products = [nl.ndarray((PARTITIONS, reach), dtype=x.dtype, buffer=nl.sbuf) for _ in range(4)]
-            for w in range(width):
-                product = products[w % 4]
-                nisa.tensor_tensor(dst=product, data1=row[:, w : w + reach], data2=weights, op=nl.multiply)
-                nisa.tensor_reduce(dst=out[:, w : w + 1], op=nl.add, data=product, axis=1)
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    turns = [(n, c) for n in range(batch) for c in range(0, channels, PARTITIONS)]
+    rows = {turn: _image(x, *turn, taps.shape[1]) for turn in turns}
+    weights = {c: _taps(taps, c) for c in range(0, channels, PARTITIONS)}
+    # the published kernel keeps all results, too; they fit beside the images only in turns of half of them
+    for half in (turns[: len(turns) // 2], turns[len(turns) // 2 :]):
+        results = {turn: _sbuf(width, x.dtype) for turn in half}
+        for turn in half:
+            _columns(rows[turn], weights[turn[1]], results[turn], range(width))
+        for (n, c), out in results.items():
             nisa.dma_copy(dst=y[n, c : c + PARTITIONS], src=out)
     return y
+
+
+@nki.jit
+def by_column(x, taps, taps_in="sbuf"):
+    """The same with the tiles of one image and 128 channels at a time, the taps in SBUF or PSUM."""
+    batch, channels, width = x.shape
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for c in range(0, channels, PARTITIONS):
+        weights = _taps(taps, c)
+        if taps_in == "psum":
+            bank = nl.ndarray(weights.shape, dtype=weights.dtype, buffer=nl.psum)
+            nisa.tensor_copy(dst=bank, src=weights)
+            weights = bank
+        for n in range(batch):
+            row, out = _image(x, n, c, taps.shape[1]), _sbuf(width, x.dtype)
+            _columns(row, weights, out, range(width))
+            nisa.dma_copy(dst=y[n, c : c + PARTITIONS], src=out)
+    return y
+
+
+@nki.jit
+def summed_in_psum(x, taps):
+    """The same with the results of 512 columns in PSUM, where each sum is added."""
+    batch, channels, width = x.shape
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    for n in range(batch):
+        for c in range(0, channels, PARTITIONS):
+            row, weights = _image(x, n, c, taps.shape[1]), _taps(taps, c)
+            for first in range(0, width, BANK):
+                bank, out = nl.ndarray((PARTITIONS, BANK), dtype=x.dtype, buffer=nl.psum), _sbuf(BANK, x.dtype)
+                nisa.memset(dst=bank, value=0.0)
+                sums = [_sbuf(1, x.dtype) for _ in range(4)]
+                for w in range(BANK):
+                    column, added = bank[:, w : w + 1], sums[w % 4]
+                    _column(row, weights, added, first + w)
+                    nisa.tensor_tensor(dst=column, data1=column, data2=added, op=nl.add)
+                nisa.tensor_copy(dst=out, src=bank)
+                nisa.dma_copy(dst=y[n, c : c + PARTITIONS, first : first + BANK], src=out)
+    return y
+
+
+def _columns(row, weights, out, columns):
+    for w in columns:
+        _column(row, weights, out[:, w : w + 1], w)
+
+
+def _column(row, weights, out, w):
+    product = _sbuf(weights.shape[1], row.dtype)
+    nisa.tensor_tensor(dst=product, data1=row[:, w : w + weights.shape[1]], data2=weights, op=nl.multiply)
+    nisa.tensor_reduce(dst=out, op=nl.add, data=product, axis=1)
+
+
+def _image(x, n, c, reach):
+    """One row of 128 channels, and zeros where the last columns have no taps."""
+    width = x.shape[2]
+    row = _sbuf(width + reach - 1, x.dtype)
+    nisa.memset(dst=row[:, width:], value=0.0)
+    nisa.dma_copy(dst=row[:, :width], src=x[n, c : c + PARTITIONS])
+    return row
+
+
+def _taps(taps, c):
+    weights = _sbuf(taps.shape[1], taps.dtype)
+    nisa.dma_copy(dst=weights, src=taps[c : c + PARTITIONS])
+    return weights
+
+
+def _sbuf(width, dtype):
+    return nl.ndarray((PARTITIONS, width), dtype=dtype, buffer=nl.sbuf)

@@ -14,13 +14,62 @@ def tiled(lhsT, rhs):
     y = nl.ndarray((rows, cols), dtype=lhsT.dtype, buffer=nl.shared_hbm)
     for m in range(0, rows, TILE_M):
         for n in range(0, cols, TILE_N):
-            bank = nl.ndarray((TILE_M, TILE_N), dtype=nl.float32, buffer=nl.psum)
+            bank = _bank()
             for k in range(0, depth, TILE_K):
                 left = nl.ndarray((TILE_K, TILE_M), dtype=lhsT.dtype, buffer=nl.sbuf)
                 right = nl.ndarray((TILE_K, TILE_N), dtype=rhs.dtype, buffer=nl.sbuf)
                 nisa.dma_copy(dst=left, src=lhsT[k : k + TILE_K, m : m + TILE_M])
                 nisa.dma_copy(dst=right, src=rhs[k : k + TILE_K, n : n + TILE_N])
                 nisa.nc_matmul(dst=bank, stationary=left, moving=right)
+            _store(y, bank, m, n)
+    return y
+
+
+@nki.jit
+def grouped(lhsT, rhs, group_m=1, group_n=2, rows_a_load=1, cols_a_load=1):
+    """`group_m` by `group_n` result tiles at a time, each operand tile loaded once for all of them.
+
+    rows_a_load, cols_a_load  neighbouring operand tiles that come in one transfer
+    """
+    (depth, rows), cols = lhsT.shape, rhs.shape[1]
+    y = nl.ndarray((rows, cols), dtype=lhsT.dtype, buffer=nl.shared_hbm)
+    for m0 in range(0, rows, group_m * TILE_M):
+        for n0 in range(0, cols, group_n * TILE_N):
+            banks = [[_bank() for _ in range(group_n)] for _ in range(group_m)]
+            for k in range(0, depth, TILE_K):
+                rights = []
+                for n in range(0, group_n, cols_a_load):
+                    wide = _load(rhs, k, n0 + n * TILE_N, cols_a_load * TILE_N)
+                    rights += [wide[:, part * TILE_N : (part + 1) * TILE_N] for part in range(cols_a_load)]
+                for m in range(0, group_m, rows_a_load):
+                    wide = _load(lhsT, k, m0 + m * TILE_M, rows_a_load * TILE_M)
+                    for part in range(rows_a_load):
+                        left = wide[:, part * TILE_M : (part + 1) * TILE_M]
+                        for bank, right in zip(banks[m + part], rights, strict=True):
+                            nisa.nc_matmul(dst=bank, stationary=left, moving=right)
+            for m, row in enumerate(banks):
+                for n, bank in enumerate(row):
+                    _store(y, bank, m0 + m * TILE_M, n0 + n * TILE_N)
+    return y
+
+
+@nki.jit
+def buffered(lhsT, rhs, buffers=1):
+    """The columns of lhsT for a row of results and those of rhs for one result in `buffers` sets of tiles in turn."""
+    (depth, rows), cols = lhsT.shape, rhs.shape[1]
+    y = nl.ndarray((rows, cols), dtype=lhsT.dtype, buffer=nl.shared_hbm)
+    lefts, rights = (
+        [_sbuf((TILE_K, depth // TILE_K, width), lhsT.dtype) for _ in range(buffers)] for width in (TILE_M, TILE_N)
+    )
+    for turn_m, m in enumerate(range(0, rows, TILE_M)):
+        left = lefts[turn_m % buffers]
+        _load_all(left, lhsT, m)
+        for turn_n, n in enumerate(range(0, cols, TILE_N)):
+            right = rights[turn_n % buffers]
+            _load_all(right, rhs, n)
+            bank = _bank()
+            for k in range(depth // TILE_K):
+                nisa.nc_matmul(dst=bank, stationary=left[:, k, :], moving=right[:, k, :])
             _store(y, bank, m, n)
     return y
 
@@ -34,7 +83,7 @@ def hoisted(lhsT, rhs):
         lefts = [_load(lhsT, k, m, TILE_M) for k in range(0, depth, TILE_K)]
         for n in range(0, cols, TILE_N):
             rights = [_load(rhs, k, n, TILE_N) for k in range(0, depth, TILE_K)]
-            bank = nl.ndarray((TILE_M, TILE_N), dtype=nl.float32, buffer=nl.psum)
+            bank = _bank()
             for left, right in zip(lefts, rights, strict=True):
                 nisa.nc_matmul(dst=bank, stationary=left, moving=right)
             _store(y, bank, m, n)
@@ -54,7 +103,7 @@ def blocked(lhsT, rhs, block_m=1024, block_n=512, block_k=1024):
                 lefts = [_load(lhsT, k, m0, block_m) for k in range(k0, k0 + block_k, TILE_K)]
                 for m in range(0, block_m, TILE_M):
                     for n in range(0, block_n, TILE_N):
-                        bank = nl.ndarray((TILE_M, TILE_N), dtype=nl.float32, buffer=nl.psum)
+                        bank = _bank()
                         for left, right in zip(lefts, rights, strict=True):
                             nisa.nc_matmul(
                                 dst=bank, stationary=left[:, m : m + TILE_M], moving=right[:, n : n + TILE_N]
@@ -65,8 +114,21 @@ def blocked(lhsT, rhs, block_m=1024, block_n=512, block_k=1024):
     return y
 
 
+def _bank():
+    return nl.ndarray((TILE_M, TILE_N), dtype=nl.float32, buffer=nl.psum)
+
+
+def _sbuf(shape, dtype):
+    return nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf)
+
+
+def _load_all(tile, x, col):
+    for k in range(tile.shape[1]):
+        nisa.dma_copy(dst=tile[:, k, :], src=x[k * TILE_K : (k + 1) * TILE_K, col : col + tile.shape[2]])
+
+
 def _load(x, row, col, width):
-    tile = nl.ndarray((TILE_K, width), dtype=x.dtype, buffer=nl.sbuf)
+    tile = _sbuf((TILE_K, width), x.dtype)
     nisa.dma_copy(dst=tile, src=x[row : row + TILE_K, col : col + width])
     return tile
 

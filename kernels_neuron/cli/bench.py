@@ -1,21 +1,26 @@
-"""`kernels-neuron bench`: estimated times of built kernels, next to their bound and the unfused PyTorch ops."""
+"""`kernels-neuron bench`: times of built kernels and of models, next to their bound and the unfused PyTorch ops."""
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .model_times import print_model
 from .output import print_json, progress, say, table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernels_neuron.measure.against import Move
     from kernels_neuron.measure.bench import BenchRow
-    from kernels_neuron.measure.cases import Task
+    from kernels_neuron.measure.cases import Filter, Task
     from kernels_neuron.measure.validation import ValidationRow
 
-COLUMNS = ("kernel", "workload", "dtype", "arch", "lnc", "estimated_us", "low", "high", "body_us", "bound_us")
+COLUMNS = ("kernel", "workload", "dtype", "arch", "lnc", "estimated_us", "low", "high")
 VALIDATION = "validation"
-COMPARED = ("baseline_us", "ops", "speedup", "with_launch", "peak_share")
+COMPARED = ("over_bound", "baseline_us", "ops", "speedup", "low", "high", "with_launch", "peak_share")
+MEASURED = ("measured_us", "min", "max", "of")
 
 
 def run(
@@ -25,13 +30,21 @@ def run(
     arch: Annotated[list[str] | None, typer.Option(help="Only this chip; default trn2 and trn3.")] = None,
     lnc: Annotated[list[int] | None, typer.Option(help="Only this many physical cores; default 1 and 2.")] = None,
     suite: Annotated[str | None, typer.Option(help="The rows of bench/SUITE.toml.")] = None,
-    against: Annotated[Path | None, typer.Option(help="Rows of an earlier --json; print only what moved.")] = None,
+    model: Annotated[str | None, typer.Option(help="A whole model's layers instead, such as vit-b16.")] = None,
+    against: Annotated[Path | None, typer.Option(help="Earlier rows, of --save or --json; print what moved.")] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the rows here, with commit, date and settings.")] = None,
+    runner: Annotated[
+        str | None, typer.Option(help="simulator or device; default: the device where there is one.")
+    ] = None,
+    repetitions: Annotated[int, typer.Option(help="On a device, calls that are timed.", min=1)] = 100,
+    warmup: Annotated[int, typer.Option(help="On a device, calls before them.", min=1)] = 10,
     workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list of rows.")] = False,
 ) -> None:
     """Estimate the time of the kernels' bench workloads, after checking each against its reference.
 
     Exits 1 when a case misses its reference, or with --against when a time grew: 1 % estimated, 10 % measured.
+    On a Neuron device the same rows are measured, too.
     --suite validation holds the model against published measurements instead.
 
     \b
@@ -39,16 +52,25 @@ def run(
       kernels-neuron bench gemm --arch trn2 --lnc 1
     """
     from kernels_neuron.measure.against import moves, read_rows
-    from kernels_neuron.measure.bench import bench
+    from kernels_neuron.measure.cases import Filter
 
+    if model is not None:
+        _refuse(
+            f"--model {model} takes --dtype, --arch and --lnc alone", kernels, workload, suite, against, save, runner
+        )
+        print_model(_one("dtype", dtype, "bfloat16"), _one("arch", arch, "trn2"), _one("lnc", lnc, 1), model, json)
+        return
     if suite == VALIDATION:
-        _refuse_filters(kernels, workload, dtype, arch, lnc, against)
+        _refuse(f"--suite {VALIDATION} takes no filters", kernels, workload, dtype, arch, lnc, against, save, runner)
         _validate(workers, json)
         return
     before = read_rows(against) if against else None
-    todo = _tasks(kernels, suite, workload, dtype, arch, lnc)
-    with progress("bench", len(todo)) as bar:
-        rows = bench(todo, workers=workers, on_row=lambda row: bar.advance())
+    rows = _rows(kernels, suite, Filter.of(workload, dtype, arch, lnc), runner, (warmup, repetitions), workers)
+    if save is not None:
+        from kernels_neuron.flows.results import write_results
+
+        asked = {"kernels": kernels, "suite": suite, "workload": workload, "dtype": dtype, "arch": arch, "lnc": lnc}
+        write_results(save, rows, asked)
     moved = moves(rows, before) if before is not None else []
     shown = rows if before is None else [row for row in rows if row.key in {move.key for move in moved}]
     if json:
@@ -64,17 +86,54 @@ def run(
         raise typer.Exit(1)
 
 
-def _refuse_filters(*given: object) -> None:
+def _rows(
+    kernels: list[str] | None,
+    suite: str | None,
+    keep: "Filter",
+    runner: str | None,
+    calls: tuple[int, int],
+    workers: int | None,
+) -> "list[BenchRow]":
+    from kernels_neuron.measure.bench import bench, bench_on_device
+    from kernels_neuron.measure.on_device import checked_runner, measuring_device, only_this_device
+    from kernels_neuron.measure.timing import Timer
+
+    if checked_runner(runner) == "simulator":
+        todo = _tasks(kernels, suite, keep, lambda part: part)
+        with progress("bench", len(todo)) as bar:
+            return bench(todo, workers=workers, on_row=lambda row: bar.advance())
+    device = measuring_device()
+    todo = _tasks(kernels, suite, keep, lambda part: only_this_device(part, device))
+    with progress("bench", len(todo)) as bar:
+        return bench_on_device(todo, Timer(*calls), workers=workers, on_row=lambda row: bar.advance())
+
+
+def _one(name: str, given: list[Any] | None, default: Any) -> Any:
     from kernels_neuron.errors import UsageError
 
-    if any(given):
-        raise UsageError(f"--suite {VALIDATION} takes no filters", hint="give --suite alone, with --workers or --json")
+    if given and len(given) > 1:
+        raise UsageError(f"--model takes one {name}, got {len(given)}")
+    return given[0] if given else default
+
+
+def _refuse(message: str, *given: object) -> None:
+    from kernels_neuron.errors import UsageError
+
+    if any(each for each in given):
+        raise UsageError(message, hint="leave the other filters and files out")
 
 
 def _validate(workers: int | None, json: bool) -> None:
     """Print every published measurement beside its estimate; misses are part of the answer, not a failure."""
     from kernels_neuron.manifest import Manifest
-    from kernels_neuron.measure.validation import is_validation, read_measurements, summary, validate
+    from kernels_neuron.measure.validation import (
+        is_validation,
+        misordered,
+        read_ladders,
+        read_measurements,
+        summary,
+        validate,
+    )
 
     folder = Manifest.read().root / "bench" / VALIDATION
     if not is_validation(folder):
@@ -82,36 +141,55 @@ def _validate(workers: int | None, json: bool) -> None:
 
         raise UsageError(f"there are no published measurements in {folder}", hint="run it from a checkout")
     measurements = read_measurements(folder)
+    done = 0
+
+    def on_row(row: "ValidationRow") -> None:
+        nonlocal done
+        done += 1
+        bar.advance()
+        if not sys.stderr.isatty():  # a bar shows there; minutes of silence would look like a hang elsewhere
+            say(f"{done} of {len(measurements)}: {row.measurement.id} {row.verdict}")
+
     with progress("validate", len(measurements)) as bar:
-        rows = validate(folder, measurements, workers=workers, on_row=lambda row: bar.advance())
+        rows = validate(folder, measurements, workers=workers, on_row=on_row)
     if json:
         print_json([row.to_json() for row in rows])
     else:
         _print_validation(rows)
         print(summary(rows))
+        for ladder in read_ladders(folder):
+            pairs = [f"{one} and {other}" for one, other in misordered(ladder, rows)]
+            print(f"ladder {ladder.name}: {'in order' if not pairs else 'out of order ' + ', '.join(pairs)}")
 
 
 def _print_validation(rows: "list[ValidationRow]") -> None:
-    names = ("id", "kernel", "shape", "arch", "measured_us", "estimated_us", "error", "bound", "", "note")
+    names = ("id", "kernel", "shape", "arch", "measured_us", "estimated_us", "error", "bound", "blind", "", "note")
     cells = []
     for row in rows:
         each = row.measurement
         error = None if row.error is None else f"{row.error:+.1%}"
         bound = None if each.within is None else f"{each.within:.0%}"
+        blind = "blind" if each.blind else None
         times = (_short(each.measured_us), _short(row.estimated_us))
         cells.append(
-            (each.id, each.what, each.shape, each.arch, *times, error, bound, row.verdict, row.problem or each.note)
+            (
+                each.id,
+                each.what,
+                each.shape,
+                each.arch,
+                *times,
+                error,
+                bound,
+                blind,
+                row.verdict,
+                row.problem or each.note,
+            )
         )
     table(names, cells)
 
 
 def _tasks(
-    kernels: list[str] | None,
-    suite: str | None,
-    workload: list[str] | None,
-    dtype: list[str] | None,
-    arch: list[str] | None,
-    lnc: list[int] | None,
+    kernels: list[str] | None, suite: str | None, keep: "Filter", narrow: "Callable[[Filter], Filter]"
 ) -> "list[Task]":
     from kernels_neuron.errors import UsageError
     from kernels_neuron.flows.local import built_variants
@@ -120,25 +198,30 @@ def _tasks(
     from kernels_neuron.measure.suites import read_suite
 
     manifest = Manifest.read()
-    keep = Filter.of(workload, dtype, arch, lnc)
     if suite is None:
-        return tasks(manifest.select(kernels), built_variants(manifest, kernels), "bench", keep)
+        return tasks(manifest.select(kernels), built_variants(manifest, kernels), "bench", narrow(keep))
     if kernels or keep != Filter():
         raise UsageError("a suite says itself which rows it has", hint="give --suite alone, or filters alone")
     found = []
     for part in read_suite(manifest.root / "bench", suite):
-        found += tasks(manifest.select(part.kernels), built_variants(manifest, part.kernels), "bench", part.keep)
+        variants = built_variants(manifest, part.kernels)
+        found += tasks(manifest.select(part.kernels), variants, "bench", narrow(part.keep))
     return found
 
 
 def _print(rows: "list[BenchRow]") -> None:
+    is_measured = any(row.measured_us is not None for row in rows)
     cells = []
     for row in rows:
-        times = (row.estimated_us, row.estimated_low_us, row.estimated_high_us, row.body_us, row.bound_us)
-        compared = (row.baseline_us, row.baseline_launches, row.speedup, row.speedup_with_launch, row.tensor_peak_share)
-        cells.append((*row.key, *map(_short, times), *map(_short, compared)))
-    table((*COLUMNS, *COMPARED), cells)
-    print("all times are estimated by the latency model, not measured; speedup is baseline_us / body_us")
+        times = (row.estimated_us, row.estimated_low_us, row.estimated_high_us)
+        timed = (row.measured_us, row.measured_min_us, row.measured_max_us, row.measured_count) if is_measured else ()
+        compared = (
+            *(row.body_us, row.bound_us, row.body_over_bound, row.baseline_us, row.baseline_launches, row.speedup),
+            *(row.speedup_low, row.speedup_high, row.speedup_with_launch, row.tensor_peak_share),
+        )
+        cells.append((*row.key, *map(_short, times), *map(_short, timed), *map(_short, compared)))
+    table((*COLUMNS, *(MEASURED if is_measured else ()), "body_us", "bound_us", *COMPARED), cells)
+    print("times but measured_us are estimated by the latency model; speedup is baseline_us / body_us")
     if any(row.arch == "trn3" for row in rows):
         print("trn3 is unvalidated: documented constants only")
 

@@ -6,14 +6,14 @@ engine did itself it waits for only to read it back.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from kernels_neuron.sim.trace import Place, Record, Region, Tile, Trace
 
 Preds = list[tuple[int, ...]]
 
 
-Key = tuple[Region, str]  # a region and the queue that touched it
+Key = tuple[Region, int]  # a region and the number of the queue that touched it
 GRID_FROM = 24  # entries from which a grid is quicker than looking at all of them
 GRID_CELLS = 256
 
@@ -26,8 +26,7 @@ class _Entries:
     def __init__(self, nbytes: int) -> None:
         self.items: dict[Key, int] = {}
         self.nbytes = nbytes
-        self.cell = 0
-        self.grid: dict[int, dict[Key, None]] = {}
+        self.cell = 0  # bytes of a cell of the grid, 0 while there is none
 
     def near(self, region: Region) -> Iterable[Key]:
         """The entries that may overlap `region`, as a snapshot."""
@@ -47,6 +46,7 @@ class _Entries:
                 self.grid.setdefault(cell, {})[key] = None
         elif not self.cell and len(self.items) > GRID_FROM:
             self.cell = max(1, self.nbytes // GRID_CELLS)
+            self.grid: dict[int, dict[Key, None]] = {}
             for each in self.items:
                 for cell in self._cells(each[0]):
                     self.grid.setdefault(cell, {})[each] = None
@@ -89,7 +89,24 @@ class _State:
         _, p0, p1, lo, width, steps = region
         return not lo and not p0 and not steps and width >= self.tile.nbytes and p1 >= self.tile.partitions
 
-    def moved_in(self) -> Iterator[tuple[Region, str, int]]:
+    def left_by_tenants(self) -> Iterator[tuple[int, int]]:
+        """(queue, record) of what its tenants left on any byte of this tile; they are done with then."""
+        if all(other.tile.nbytes == self.tile.nbytes and not off and not lower for other, off, lower in self.tenants):
+            # the usual case, a tile in the place of another one of its size
+            tenants, self.tenants = self.tenants, []
+            for other, _, _ in tenants:
+                other.settle()
+                for entries in (other.former, other.writes, other.reads):
+                    for (region, queue), index in entries.items.items():
+                        if region[1] < self.tile.partitions:
+                            yield queue, index
+            return
+        whole = Region(self.tile.id, 0, self.tile.partitions, 0, self.tile.nbytes)
+        for region, queue, index in self.moved_in():
+            if not region.steps or overlap(whole, region):
+                yield queue, index
+
+    def moved_in(self) -> Iterator[tuple[Region, int, int]]:
         """(region in this tile, queue, record) of what its tenants left on its bytes; they are done with then."""
         number, partitions, nbytes = self.tile.id, self.tile.partitions, self.tile.nbytes
         tenants, self.tenants = self.tenants, []
@@ -122,7 +139,7 @@ def dependencies(trace: Trace) -> Preds:
             written.add(region.tile)
     residents = {"sbuf": _Residents(), "psum": _Residents()}
     states: dict[int, _State] = {}
-    queues = [queue_of(record) for record in trace.records]
+    queues = bytes([_NUMBER[queue_of(record)] for record in trace.records])
     preds: Preds = []
     for index, record in enumerate(trace.records):
         found: set[int] = set()
@@ -148,28 +165,35 @@ def queue_of(record: Record) -> str:
     return f"{record.engine}/dma" if record.price.transfer is not None else record.engine
 
 
-def _single(found: set[int], queues: list[str], queue: str) -> tuple[int, ...]:
-    if queue == "tensor" and found and queues[next(iter(found))] == queue:
+_ENGINES = ("tensor", "vector", "scalar", "gpsimd", "sync")
+_NUMBER = {name: number for number, name in enumerate((*_ENGINES, *(f"{name}/dma" for name in _ENGINES)))}
+_TENSOR = _NUMBER["tensor"]
+_DMA = len(_ENGINES)  # numbers from here on are rings
+_NOBODY = -1
+
+
+def _single(found: set[int], queues: Sequence[int], queue: int) -> tuple[int, ...]:
+    if queue == _TENSOR and found and queues[next(iter(found))] == queue:
         return ()
     return tuple(found)
 
 
-def _latest(found: set[int], queues: list[str], queue: str) -> tuple[int, ...]:
+def _latest(found: set[int], queues: Sequence[int], queue: int) -> tuple[int, ...]:
     """Of each compute engine only the last record, of DMA rings all: transfers end out of order."""
-    last: dict[str, int] = {}
+    last: dict[int, int] = {}
     kept = []
     for index in found:
         unit = queues[index]
-        if unit.endswith("/dma"):
+        if unit >= _DMA:
             kept.append(index)
         elif index > last.get(unit, -1):
             last[unit] = index
     # matmuls that accumulate into one region follow each other without waiting
-    kept += [index for unit, index in last.items() if not (unit == queue == "tensor")]
+    kept += [index for unit, index in last.items() if not (unit == queue == _TENSOR)]
     return tuple(sorted(kept))
 
 
-def _read(state: _State, region: Region, queue: str, index: int, found: set[int]) -> None:
+def _read(state: _State, region: Region, queue: int, index: int, found: set[int]) -> None:
     raw = state.raw.get(region)
     if raw is None:
         writes = state.writes
@@ -179,25 +203,24 @@ def _read(state: _State, region: Region, queue: str, index: int, found: set[int]
     state.reads.add((region, queue), index)
 
 
-def _write(state: _State, region: Region, queue: str, index: int, found: set[int]) -> None:
-    own = "" if queue.endswith("/dma") else queue  # what a compute engine did before needs no wait
+def _write(state: _State, region: Region, queue: int, index: int, found: set[int]) -> None:
+    own = _NOBODY if queue >= _DMA else queue  # what a compute engine did before needs no wait
     if state.tenants and state.is_whole(region):
         # the usual first access: all of it is waited for, and none of it matters afterwards
-        for there, other, before in state.moved_in():
-            if other != own and (not there.steps or overlap(region, there)):
+        for other, before in state.left_by_tenants():
+            if other != own:
                 found.add(before)
     else:
         state.settle()
     for entries in (state.former, state.reads, state.writes):
-        _wait(entries, region, own, found)
+        if entries.items:
+            _wait(entries, region, own, found)
     state.writes.add((region, queue), index)
     state.raw.clear()
 
 
-def _wait(entries: _Entries, region: Region, own: str, found: set[int]) -> None:
+def _wait(entries: _Entries, region: Region, own: int, found: set[int]) -> None:
     """Wait for the accesses of other queues to these bytes; forget those whose bytes `region` takes over entirely."""
-    if not entries.items:
-        return
     for key in entries.near(region):
         other, queue = key
         same = other == region
@@ -266,6 +289,14 @@ class _Residents:
         kept: list[tuple[int, int, tuple[tuple[_State, Place, int], ...]]] = []
         seen: dict[int, tuple[_State, Place]] = {}
         newcomer = (state, place, tile.partitions)
+        if last - first == 1:
+            start, end, tenants = self.segments[first]
+            if start == low and end == high and len(tenants) == 1 and _within(tenants[0], newcomer):
+                # the place of exactly one former tile
+                self.segments[first] = (low, high, (newcomer,))
+                former, there, _ = tenants[0]
+                state.tenants.append((former, 0, there.partition - place.partition))
+                return
         gap = low
         for start, end, tenants in self.segments[first:last]:
             if end <= low or start >= high:

@@ -15,7 +15,8 @@ def ports_of(trace: Trace, arch: Arch) -> dict[int, tuple[int, ...]]:
     VectorE and GpSimdE share a port to SBUF, VectorE and ScalarE one to PSUM; which instructions hold them differs by
     chip: Arch.sbuf_port and Arch.psum_port.
     """
-    if not {"scalar", "gpsimd"} & {record.engine for record in trace.records}:
+    compute = {record.engine for record in trace.records if record.price.transfer is None}
+    if "vector" not in compute or not compute & {"scalar", "gpsimd"}:
         return {}
     held = {index: found for index, record in enumerate(trace.records) if (found := _held(record, trace, arch))}
     users: dict[int, set[str]] = {}

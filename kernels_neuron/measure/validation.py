@@ -19,8 +19,10 @@ from kernels_neuron.tables import Table, read_toml
 
 from .executors import run_all
 
+OWN_TRACES = "traces"  # a folder beside the measurements, looked at first
 TRACES = "KERNELS_NEURON_TRN2_TRACES"
 MEASUREMENTS = "measurements.toml"
+STEP, TIE = 0.10, 0.01  # measurements further apart are steps of a ladder, estimates closer than that ties
 QUANTITIES = ("body", "call", "instruction", "step", "first", "last", "seen", "data", "replay")
 
 
@@ -30,6 +32,7 @@ class Measurement:
 
     within  the relative error that the model has to keep, None for rows that are only reported
     note    why a row is only reported, or what to know about it
+    blind   whether the model and its constants were fixed before the row was first estimated
     """
 
     id: str
@@ -41,9 +44,23 @@ class Measurement:
     of: str = ""
     kernel: str = ""
     inputs: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
     trace: str = ""
     within: float | None = None
     note: str = ""
+    blind: bool = False
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """A published sequence of versions of one kernel, by the ids of its rows.
+
+    excepted  pairs of rows that may come in the wrong order, each with the cause
+    """
+
+    name: str
+    rows: tuple[str, ...]
+    excepted: dict[tuple[str, str], str]
 
 
 @dataclass(frozen=True)
@@ -86,6 +103,7 @@ class ValidationRow:
             "error": self.error,
             "within": each.within,
             "verdict": self.verdict,
+            "blind": each.blind,
             "note": self.problem or each.note,
         }
 
@@ -121,6 +139,23 @@ def summary(rows: Sequence[ValidationRow]) -> Summary:
     )
 
 
+def misordered(ladder: Ladder, rows: Sequence[ValidationRow]) -> list[tuple[str, str]]:
+    """Pairs (faster, slower) by measurement that the estimates put the other way round, exceptions left out.
+
+    Pairs count whose measurements differ by more than 10 %; estimates within 1 % of each other are ties.
+    """
+    known = {row.measurement.id: row for row in rows if row.estimated_us is not None}
+    steps = [known[name] for name in ladder.rows if name in known]
+    wrong = []
+    for one in steps:
+        for other in steps:
+            faster = other.measurement.measured_us > one.measurement.measured_us * (1 + STEP)
+            assert one.estimated_us is not None and other.estimated_us is not None
+            if faster and other.estimated_us < one.estimated_us * (1 - TIE):
+                wrong.append((one.measurement.id, other.measurement.id))
+    return [pair for pair in wrong if pair not in ladder.excepted]
+
+
 def is_validation(folder: Path) -> bool:
     """Whether a folder of bench/ holds published measurements."""
     return (folder / MEASUREMENTS).is_file()
@@ -128,17 +163,41 @@ def is_validation(folder: Path) -> bool:
 
 def read_measurements(folder: Path) -> list[Measurement]:
     """The measurements of a folder, every problem of the file at once."""
+    return _read(folder)[0]
+
+
+def read_ladders(folder: Path) -> list[Ladder]:
+    """The ladders among the measurements of a folder."""
+    return _read(folder)[1]
+
+
+def _read(folder: Path) -> tuple[list[Measurement], list[Ladder]]:
     path = folder / MEASUREMENTS
     problems: list[str] = []
     top = Table(read_toml(path, "published measurements are listed as [[measurement]]"), "", problems)
-    rows = top.take("measurement", list, [], required=True)
+    rows, ladders = top.take("measurement", list, [], required=True), top.take("ladder", list, [])
     top.done()
     found = [_measurement(row, f"measurement[{i}]", problems) for i, row in enumerate(rows)]
     ids = [each.id for each in found]
     problems += [f"measurement: {name!r} appears twice" for name in sorted({i for i in ids if ids.count(i) > 1})]
+    steps = [_ladder(row, f"ladder[{i}]", set(ids), problems) for i, row in enumerate(ladders)]
     if problems:
         raise FileProblems(path, problems)
-    return found
+    return found, steps
+
+
+def _ladder(row: dict[str, Any], where: str, ids: set[str], problems: list[str]) -> Ladder:
+    table = Table(row, where, problems)
+    name, rows, excepted = table.take("name", str, "", required=True), table.take_strings("rows"), {}
+    for pair in table.take("excepted", list, []):
+        if isinstance(pair, list) and len(pair) == 3 and all(isinstance(part, str) for part in pair):
+            excepted[pair[0], pair[1]] = pair[2]
+        else:
+            table.problem("excepted", f"lists [faster row, slower row, cause], got {pair!r}")
+    for each in sorted({*rows, *(name for pair in excepted for name in pair)} - ids):
+        table.problem("rows", f"names {each!r}, which is no measurement")
+    table.done()
+    return Ladder(name, tuple(rows), excepted)
 
 
 def _measurement(row: dict[str, Any], where: str, problems: list[str]) -> Measurement:
@@ -148,11 +207,12 @@ def _measurement(row: dict[str, Any], where: str, problems: list[str]) -> Measur
     table.one_of("quantity", texts["quantity"], QUANTITIES, "quantity")
     texts |= {key: table.take(key, str, "") for key in ("of", "kernel", "trace", "note")}
     measured = table.take("measured_us", float, 1.0, required=True)
-    inputs, within = table.take_strings("inputs"), table.take("within", float)
+    inputs, args, within = table.take_strings("inputs"), table.take_strings("args"), table.take("within", float)
+    blind = table.take("blind", bool, False)
     if not texts["trace"] and not texts["kernel"]:
         table.problem("kernel", "is missing, and so is trace: a row needs one of them")
     table.done()
-    return Measurement(**texts, measured_us=measured, inputs=inputs, within=within)
+    return Measurement(**texts, measured_us=measured, inputs=inputs, args=args, within=within, blind=blind)
 
 
 def validate(
@@ -170,14 +230,14 @@ def validate(
 def validate_one(folder: Path, measurement: Measurement) -> ValidationRow:
     """Estimate one measurement."""
     if measurement.quantity == "replay":
-        return _replayed(measurement)
+        return _replayed(folder, measurement)
     from kernels_neuron.cost.profile import profile
     from kernels_neuron.settings import Settings
 
     from .source import load_function, make_arguments
 
     function = load_function(str(folder / measurement.kernel))
-    arguments = make_arguments(function, measurement.inputs, ())
+    arguments = make_arguments(function, measurement.inputs, measurement.args)
     found = profile(function, arch=chip(measurement.arch), settings=Settings(execute=False), **arguments)
     if measurement.quantity == "body":
         return ValidationRow(measurement, found.body_us, found.low_us, found.high_us)
@@ -186,12 +246,12 @@ def validate_one(folder: Path, measurement: Measurement) -> ValidationRow:
     return ValidationRow(measurement, _part_us(measurement, found))
 
 
-def _replayed(measurement: Measurement) -> ValidationRow:
+def _replayed(folder: Path, measurement: Measurement) -> ValidationRow:
     from kernels_neuron.cost.imported import compare_profile
 
-    folder = os.environ.get(TRACES)
-    path = Path(folder or "") / measurement.trace
-    if not folder or not path.is_file():
+    places = [folder / OWN_TRACES, Path(os.environ.get(TRACES) or OWN_TRACES)]
+    path = next((place / measurement.trace for place in places if (place / measurement.trace).is_file()), None)
+    if path is None:
         return ValidationRow(measurement, problem=f"{TRACES} names no folder with {measurement.trace}")
     found = compare_profile(path)
     return ValidationRow(measurement, found.estimated_body_us, found.low_us, found.high_us)

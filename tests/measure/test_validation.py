@@ -6,9 +6,12 @@ import pytest
 
 from kernels_neuron.errors import FileProblems
 from kernels_neuron.measure.validation import (
+    Ladder,
     Measurement,
     ValidationRow,
     is_validation,
+    misordered,
+    read_ladders,
     read_measurements,
     summary,
     validate_one,
@@ -67,6 +70,42 @@ def test_a_trace_that_is_not_there_is_skipped_with_a_reason(monkeypatch):
     monkeypatch.delenv("KERNELS_NEURON_TRN2_TRACES", raising=False)
     found = validate_one(FOLDER, row(quantity="replay", trace="absent.json.gz"))
     assert found.verdict == "skipped" and "absent.json.gz" in found.to_json()["note"]
+
+
+def ladder_rows(*pairs):
+    return [ValidationRow(row(id=str(i), measured_us=float(m)), float(e)) for i, (m, e) in enumerate(pairs)]
+
+
+def test_steps_of_a_ladder_in_the_wrong_order_are_found_and_ties_are_not():
+    ladder = Ladder("l", ("0", "1", "2"), {})
+    assert misordered(ladder, ladder_rows((100, 90), (50, 60), (20, 25))) == []
+    assert misordered(ladder, ladder_rows((100, 50), (50, 60), (20, 25))) == [("1", "0")]
+    assert misordered(ladder, ladder_rows((105, 50), (100, 60), (20, 25))) == []  # 5 % is no step
+    assert misordered(ladder, ladder_rows((200, 99.5), (100, 100), (20, 25))) == []  # a tie
+    excepted = Ladder("l", ("0", "1", "2"), {("1", "0"): "its compiler left work out"})
+    assert misordered(excepted, ladder_rows((100, 50), (50, 60), (20, 25))) == []
+
+
+def test_a_ladder_names_measurements_and_causes(tmp_path):
+    (tmp_path / "measurements.toml").write_text(
+        '[[measurement]]\nid = "A"\nwhat = "w"\nshape = "s"\narch = "trn2"\nquantity = "body"\nmeasured_us = 1\n'
+        'kernel = "k.py:f"\n[[ladder]]\nname = "l"\nrows = ["A", "B"]\nexcepted = [["A", "B"]]\n'
+    )
+    with pytest.raises(FileProblems) as error:
+        read_ladders(tmp_path)
+    assert "'B', which is no measurement" in str(error.value) and "slower row, cause" in str(error.value)
+
+
+def test_every_exception_of_a_ladder_has_a_cause():
+    for ladder in read_ladders(FOLDER):
+        assert all(len(cause) > 20 for cause in ladder.excepted.values()), ladder.name
+
+
+def test_own_traces_need_no_environment(monkeypatch):
+    monkeypatch.delenv("KERNELS_NEURON_TRN2_TRACES", raising=False)
+    blind = [each for each in MEASUREMENTS if each.quantity == "replay" and each.blind]
+    assert len(blind) == 4
+    assert all(validate_one(FOLDER, each).estimated_us for each in blind[:1])
 
 
 def test_every_problem_of_the_file_is_named(tmp_path):
