@@ -16,10 +16,15 @@ def run(
     dtype: Annotated[list[str] | None, typer.Option(help="Only this dtype.")] = None,
     arch: Annotated[list[str] | None, typer.Option(help="Only this chip; default trn2 and trn3.")] = None,
     lnc: Annotated[list[int] | None, typer.Option(help="Only this many physical cores; default 1 and 2.")] = None,
+    runner: Annotated[
+        str | None, typer.Option(help="simulator or device; default: the device where there is one.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes; default: one per core.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list of rows.")] = False,
 ) -> None:
-    """Run every workload of the kernels in the simulator and compare with the reference in float64.
+    """Run every workload of the kernels and compare with the reference in float64.
+
+    They run in the simulator, or on a Neuron device, whose chip is --arch.
 
     Exits 1 when a case misses its tolerance or did not run a kernel.
 
@@ -30,13 +35,20 @@ def run(
     from kernels_neuron.flows.local import built_variants
     from kernels_neuron.manifest import Manifest
     from kernels_neuron.measure.cases import Filter, tasks
+    from kernels_neuron.measure.on_device import checked_runner, find_device, only_this_device, verify_on_device
     from kernels_neuron.measure.verify import verify
 
     manifest = Manifest.read()
     keep = Filter.of(workload, dtype, arch, lnc)
+    on_device = checked_runner(runner) == "device"
+    if on_device:
+        keep = only_this_device(keep, find_device())
     todo = tasks(manifest.select(kernels), built_variants(manifest, kernels), "test", keep)
     with progress("verify", len(todo)) as bar:
-        rows = verify(todo, workers=workers, on_row=lambda row: bar.advance())
+        if on_device:
+            rows = verify_on_device(todo, on_row=lambda row: bar.advance())
+        else:
+            rows = verify(todo, workers=workers, on_row=lambda row: bar.advance())
     if json:
         print_json([row.to_json() for row in rows])
     else:

@@ -32,9 +32,8 @@ OPS: dict[str, str] = {
     **dict.fromkeys(("add", "sub", "rsub"), "add"),
     **dict.fromkeys(("mul", "div", "square"), "mul"),
     **dict.fromkeys(("cat", "stack"), "cat"),
-    **dict.fromkeys(
-        ("clone", "copy", "contiguous", "constant_pad_nd", "index", "index_select", "roll", "repeat"), "copy"
-    ),
+    **dict.fromkeys(("clone", "copy", "contiguous", "constant_pad_nd", "roll", "repeat"), "copy"),
+    **dict.fromkeys(("index", "index_select", "gather", "embedding"), "gather"),
     **dict.fromkeys(("masked_fill", "where"), "where"),
     **dict.fromkeys(("mean", "sum", "var", "var_mean", "amax", "amin", "max", "any", "all"), "reduce"),
     **dict.fromkeys(("exp", "tanh", "erf", "sigmoid", "rsqrt", "sqrt", "pow", "reciprocal", "neg", "abs"), "map"),
@@ -64,7 +63,20 @@ class Baseline:
     """The ops of one call and what they take, launches apart."""
 
     ops: tuple[Op, ...]
-    us: float
+    times_us: tuple[float, ...]
+
+    @property
+    def us(self) -> float:
+        """All of them, one after another."""
+        return sum(self.times_us)
+
+    @property
+    def us_by_name(self) -> dict[str, float]:
+        """What the ops of each name take together."""
+        found: dict[str, float] = {}
+        for op, us in zip(self.ops, self.times_us, strict=True):
+            found[op.name] = found.get(op.name, 0.0) + us
+        return found
 
     @property
     def launches(self) -> int:
@@ -94,7 +106,7 @@ def baseline(
 
 def price(ops: list[Op], dtype: str, arch: Arch, cores: int = 1) -> Baseline:
     """Each op at its own roofline."""
-    return Baseline(tuple(ops), sum(roofline(op.flops, op.nbytes, dtype, arch, cores).us for op in ops))
+    return Baseline(tuple(ops), tuple(roofline(op.flops, op.nbytes, dtype, arch, cores).us for op in ops))
 
 
 class OpRecorder(TorchDispatchMode):
@@ -135,6 +147,9 @@ class OpRecorder(TorchDispatchMode):
         # one tensor read twice comes from HBM once; an op in place reads and writes it
         read = {id(tensor): tensor for tensor in tensors}
         nbytes = sum(map(self._size, read.values())) + sum(map(self._size, results))
+        if OPS.get(plain) == "gather":
+            # of the table only the rows that are asked for, which are the result
+            nbytes += sum(map(self._size, results)) - self._size(tensors[0])
         self.ops.append(Op(OPS.get(plain, plain), _flops(OPS.get(plain, plain), plain, tensors, results), nbytes))
 
     def _record_attention(self, query: Any, key: Any, value: Any, mask: Any) -> None:

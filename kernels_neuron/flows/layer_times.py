@@ -67,18 +67,18 @@ def layer_times(
 
     arch, dtype = chip(arch_name), str(pixels.dtype).removeprefix("torch.")
     # an activation inside a product has no forward of its own, and a hook on it would tear the product apart
-    layers = {_runs_in(module): module for module in report(model).swapped if module.kind != "activation"}
+    layers = {runs_in(module): module for module in report(model).swapped if module.kind != "activation"}
     around, unfused = OpRecorder(dtype), OpRecorder(dtype)
-    with torch.no_grad(), using(arch=arch) as runs, around, _credited(model, layers, runs, around.ops) as kernels:
+    with torch.no_grad(), using(arch=arch) as runs, around, credited(model, layers, runs, around.ops) as kernels:
         model(pixels)
-    with torch.no_grad(), unfused, _credited(plain, layers, unfused.ops) as replaced:
+    with torch.no_grad(), unfused, credited(plain, layers, unfused.ops) as replaced:
         plain(pixels)
     return [
         _time(layers[path], launched, ops, replaced[path][0], dtype, arch) for path, (launched, ops) in kernels.items()
     ]
 
 
-def _runs_in(module: "ModuleReport") -> str:
+def runs_in(module: "ModuleReport") -> str:
     """The path whose call runs this layer: a fused layer's own forward is never called, its parent's is."""
     return module.path.rpartition(".")[0] if module.kind == "linear-gelu" else module.path
 
@@ -108,7 +108,7 @@ def _time(
 
 
 @contextmanager
-def _credited(
+def credited(
     model: "torch.nn.Module", paths: Mapping[str, object], *streams: list[Any]
 ) -> Iterator[dict[str, tuple[list[Any], ...]]]:
     """While open, whatever is appended to `streams` is credited to the innermost module of `paths` that is running."""

@@ -184,7 +184,8 @@ def _is_hooked(module: nn.Module) -> bool:
 
 def _autocast_refusal(args: tuple) -> Refusal | None:
     x = args[0] if args else None
-    if isinstance(x, torch.Tensor) and torch.is_autocast_enabled(x.device.type):
+    # torch knows no autocast of meta tensors and raises when asked
+    if isinstance(x, torch.Tensor) and not x.is_meta and torch.is_autocast_enabled(x.device.type):
         # autocast decides dtypes per torch op, and an artifact's op is none it knows
         return Refusal("dtype", "inside torch.autocast")
     return None

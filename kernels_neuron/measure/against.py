@@ -37,17 +37,19 @@ class Move:
 
 
 def read_rows(path: Path | str) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """The rows of a file that `bench --json` wrote, by kernel, workload, dtype, chip and cores."""
+    """The rows of a file that `bench --save` or `bench --json` wrote, by kernel, workload, dtype, chip and cores."""
     path = Path(path)
     try:
         rows = json.loads(path.read_text())
     except FileNotFoundError:
-        raise UsageError(f"there is no {path}", hint="write one with `kernels-neuron bench --json > FILE`") from None
+        raise UsageError(f"there is no {path}", hint="write one with `kernels-neuron bench --save FILE`") from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UsageError(f"{path} is not JSON: {error}") from None
+    if isinstance(rows, dict):
+        rows = rows.get("rows")
     if not isinstance(rows, list) or not all(isinstance(row, dict) and set(_KEY) <= set(row) for row in rows):
         raise UsageError(
-            f"{path} is not a list of bench rows", hint="write one with `kernels-neuron bench --json > FILE`"
+            f"{path} is not a list of bench rows", hint="write one with `kernels-neuron bench --save FILE`"
         )
     return {tuple(row[key] for key in _KEY): row for row in rows}
 

@@ -5,13 +5,14 @@ The times come from the very run that is compared with the reference; a case tha
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels_neuron.arch import chip
 
 from .cases import Task
-from .executors import run_all
+from .executors import default_workers, process_pool, run_all
+from .timing import Timer
 from .verify import Outcome, explain, run_case
 
 
@@ -22,7 +23,8 @@ class BenchRow:
     body_us            all kernels of the call and the torch ops around them, launches apart
     estimated_us       body and its launches; low and high over the throttle phases
     bound_us           useful flops at peak, each tensor's bytes once
-    speedup            baseline_us / body_us, bodies only
+    measured_us        on a device: the median of measured_count calls, host and launch included; with its spread
+    speedup            baseline_us / body_us, bodies only; low and high over the throttle phases
     tensor_peak_share  useful flops / body_us / peak of the dtype
     dma_bound_share    time for each tensor's bytes once / body_us
     """
@@ -39,10 +41,16 @@ class BenchRow:
     estimated_low_us: float | None = None
     estimated_high_us: float | None = None
     measured_us: float | None = None
+    measured_min_us: float | None = None
+    measured_max_us: float | None = None
+    measured_count: int | None = None
     bound_us: float | None = None
+    body_over_bound: float | None = None
     baseline_us: float | None = None
     baseline_launches: int | None = None
     speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
     speedup_with_launch: float | None = None
     tensor_peak_share: float | None = None
     dma_bound_share: float | None = None
@@ -56,7 +64,8 @@ class BenchRow:
 
     def to_json(self) -> dict[str, Any]:
         """The row as `bench --json` prints it."""
-        return {key: value for key, value in vars(self).items() if key != "problem"}
+        fields = {key: value for key, value in vars(self).items() if key != "problem"}
+        return {**fields, "validated": chip(self.arch).validated}
 
 
 def bench(
@@ -68,6 +77,40 @@ def bench(
 ) -> list[BenchRow]:
     """A row per task, in their order. `workers`, `executor` and `on_row` as in executors.run_all."""
     return run_all(bench_row, tasks, workers=workers, executor=executor, on_row=on_row)
+
+
+# how a simulator's process starts where the vendor's nki and TorchNeuron are installed: with neither
+SIMULATED = {"KERNELS_NEURON_SIM": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
+def bench_on_device(
+    tasks: Sequence[Task], timer: Timer, *, workers: int | None = None, on_row: Callable[[BenchRow], None] | None = None
+) -> list[BenchRow]:
+    """The rows of `bench`, estimated in processes of the simulator, with what this process's device measures."""
+    with process_pool(workers or min(default_workers(), max(1, len(tasks))), SIMULATED) as pool:
+        estimated = run_all(bench_row, tasks, executor=pool)
+    rows = []
+    for task, row in zip(tasks, estimated, strict=True):
+        rows.append(measured(row, task, timer))
+        if on_row is not None:
+            on_row(rows[-1])
+    return rows
+
+
+def measured(row: BenchRow, task: Task, timer: Timer) -> BenchRow:
+    """A row with what the device says; without any number where the device misses the reference."""
+    from .on_device import run_on_device
+
+    outcome, timing = run_on_device(task, timer)
+    if not outcome.ok or timing is None:
+        return BenchRow(*row.key, ok=False, instructions=row.instructions, problem=f"on the device: {explain(outcome)}")
+    return replace(
+        row,
+        measured_us=timing.median_us,
+        measured_min_us=timing.min_us,
+        measured_max_us=timing.max_us,
+        measured_count=timing.count,
+    )
 
 
 def bench_row(task: Task) -> BenchRow:
@@ -106,9 +149,12 @@ def _times(task: Task, outcome: Outcome, around: list[Any]) -> dict[str, Any]:
         "estimated_low_us": low + launch,
         "estimated_high_us": high + launch,
         "bound_us": bound.us,
+        "body_over_bound": body / bound.us if bound.us else None,
         "baseline_us": unfused.us,
         "baseline_launches": unfused.launches,
         "speedup": unfused.us / body,
+        "speedup_low": unfused.us / high,
+        "speedup_high": unfused.us / low,
         "speedup_with_launch": (unfused.us + unfused.launches * arch.launch_us) / (body + launch),
         "tensor_peak_share": case.flops / (body * 1e6) / peak_tflops(arch, case.dtype, task.lnc),
         "dma_bound_share": bound.memory_us / body,

@@ -1,7 +1,7 @@
 """Where tasks run: in this process, or in a pool of processes with one BLAS and one torch thread each."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -31,12 +31,16 @@ def one_torch_thread() -> None:
 
 
 @contextmanager
-def process_pool(workers: int) -> Iterator[Executor]:
-    """A pool of fresh processes; the tasks that have not begun are dropped when the block ends by an error."""
+def process_pool(workers: int, environment: Mapping[str, str] | None = None) -> Iterator[Executor]:
+    """A pool of fresh processes; the tasks that have not begun are dropped when the block ends by an error.
+
+    environment  variables that the processes have besides this one's
+    """
     if workers < 1:
         raise UsageError(f"workers has to be at least 1, got {workers}")
-    before = {name: os.environ.get(name) for name in ONE_THREAD}
-    os.environ.update(ONE_THREAD)
+    added = {**ONE_THREAD, **(environment or {})}
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
     pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=one_torch_thread)
     finished = False
     try:

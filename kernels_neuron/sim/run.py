@@ -332,14 +332,14 @@ def _to_device(value: Any, name: str, core: NeuronCore, bound: dict[str, Storage
     if name in bound:
         core.adopt_input(bound[name])
     else:
-        array = _host_array(value, name)
+        array = _host_array(value, name, core.settings.execute)
         # NKI simulator guide: arguments lie in nl.hbm on one core, in nl.shared_hbm on two
         buffer = MemoryRegion.shared_hbm if core.programs > 1 else MemoryRegion.private_hbm
         bound[name] = core.bind_input(array, as_dtype(array.dtype), name, buffer)
     return whole(bound[name])
 
 
-def _host_array(value: Any, name: str) -> np.ndarray:
+def _host_array(value: Any, name: str, execute: bool) -> np.ndarray:
     if isinstance(value, np.ndarray):
         array = value
     else:
@@ -349,8 +349,8 @@ def _host_array(value: Any, name: str) -> np.ndarray:
             f"{name} is a 0-d array, a kernel takes tensors with at least one dim",
             hint="pass a Python number, or reshape to (1,)",
         )
-    # the kernel gets its own dense copy, as the device does; what it writes is copied back
-    return np.array(array, order="C", copy=True)
+    # the kernel gets its own dense copy, as the device does; what it writes is copied back, and pricing writes nothing
+    return np.array(array, order="C", copy=True if execute else None)
 
 
 def _written_arguments(rank: _Rank) -> dict[str, Storage]:

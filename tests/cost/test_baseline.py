@@ -93,3 +93,13 @@ def test_what_the_simulator_does_to_launch_a_kernel_is_no_op_of_the_caller(dtype
     with OpRecorder(str(dtype).removeprefix("torch.")) as recorder:
         copy(x.T.contiguous())
     assert [op.name for op in recorder.ops] == ["copy"]
+
+
+def test_a_lookup_reads_the_rows_it_asks_for_and_not_the_table():
+    table, rows = torch.zeros(50_000, 64), torch.zeros(3, 7, dtype=torch.int64)
+
+    def looked_up(table, rows):
+        return torch.nn.functional.embedding(rows, table)
+
+    (op,) = baseline(looked_up, {"table": table, "rows": rows}, {}, "float32", TRN2).ops
+    assert (op.name, op.nbytes) == ("gather", 2 * 3 * 7 * 64 * 4 + 3 * 7 * 4)

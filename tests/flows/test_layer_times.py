@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels_neuron.flows.layer_times import LayerTime, _credited
+from kernels_neuron.flows.layer_times import LayerTime, credited
 
 
 class Noting(torch.nn.Module):
@@ -22,10 +22,10 @@ class Noting(torch.nn.Module):
         return x
 
 
-def test_a_layer_is_credited_without_the_layers_inside_it():
+def test_a_layer_iscredited_without_the_layers_inside_it():
     stream = ["long ago"]
     model = torch.nn.Sequential(Noting("outer", stream, Noting("inner", stream)), Noting("unlisted", stream))
-    with _credited(model, {"0": None, "0.child": None}, stream) as credit:
+    with credited(model, {"0": None, "0.child": None}, stream) as credit:
         model(torch.zeros(1))
     assert credit == {"0": (["outer before", "outer after"],), "0.child": (["inner before", "inner after"],)}
 
@@ -33,7 +33,7 @@ def test_a_layer_is_credited_without_the_layers_inside_it():
 def test_no_hook_stays_on_the_model_and_an_error_passes_through():
     stream = []
     model = torch.nn.Sequential(Noting("failing", stream, fail=True))
-    with pytest.raises(ValueError, match="failing"), _credited(model, {"0": None}, stream) as credit:
+    with pytest.raises(ValueError, match="failing"), credited(model, {"0": None}, stream) as credit:
         model(torch.zeros(1))
     assert credit == {"0": (["failing before"],)}
     assert not model[0]._forward_hooks and not model[0]._forward_pre_hooks

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 VERIFY_FIELDS = "kernel workload dtype arch lnc ok error tolerance rel_l2 max_abs loose instructions"
 BENCH_FIELDS = (
     "kernel workload dtype arch lnc ok body_us launch_us estimated_us estimated_low_us estimated_high_us measured_us "
-    "bound_us baseline_us baseline_launches speedup speedup_with_launch tensor_peak_share dma_bound_share instructions"
+    "measured_min_us measured_max_us measured_count bound_us body_over_bound baseline_us baseline_launches speedup "
+    "speedup_low speedup_high speedup_with_launch tensor_peak_share dma_bound_share instructions validated"
 )
 
 
