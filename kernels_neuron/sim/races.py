@@ -13,16 +13,19 @@ class RaceWarning(UserWarning):
     """Two programs stored the same values in the same place, unordered: the result is right, the work is not."""
 
 
-def overlapping_writes(traces: list[Trace], orders_everything: bool = False) -> None:
+def overlapping_writes(
+    traces: list[Trace], *, barrier_orders: str = "data", sendrecv_orders: str = "everything"
+) -> None:
     """Raise KernelError where one program writes HBM bytes that another one reads or writes between the same barriers.
 
     A barrier on a tensor orders what came before it in every program and what comes after; the others it leaves alone,
-    unless `orders_everything`. Programs that all do the same work, and store the same values in the same place, agree
-    whatever their order: public kernels that do not use the grid are launched so, and get a RaceWarning.
+    and a sendrecv orders all of them, unless the switches of these names say otherwise. Programs that all do the same
+    work, and store the same values in the same place, agree whatever their order: public kernels that do not use the
+    grid are launched so, and get a RaceWarning.
     """
     agreed = _writes_that_agree(traces)
     _report_agreement(traces[0], agreed)
-    accesses = [_accesses(trace, orders_everything) for trace in traces]
+    accesses = [_accesses(trace, barrier_orders == "everything", sendrecv_orders == "everything") for trace in traces]
     for writer, mine in zip(traces, accesses, strict=True):
         touched: dict[tuple[int, int], np.ndarray] = {}
         for index, region, is_write, epoch in mine:
@@ -37,16 +40,24 @@ def overlapping_writes(traces: list[Trace], orders_everything: bool = False) -> 
 Access = tuple[int, Region, bool, int]  # record, bytes of an HBM tile, is a write, barriers passed before it
 
 
-def _accesses(trace: Trace, orders_everything: bool) -> list[Access]:
-    """Every access to HBM, with the number of barriers on that tile that came before it."""
+def _accesses(trace: Trace, barriers_order_all: bool, exchanges_order: bool) -> list[Access]:
+    """Every access to HBM, with the number of barriers on that tile, and of exchanges, that came before it."""
     passed: dict[int | None, int] = {}
+    exchanges = 0
     found: list[Access] = []
-    for index, region, is_write in trace.uses():
+    for index, record in enumerate(trace.records):
         if index in trace.barriers:
-            key = None if orders_everything else trace.barriers[index]
+            key = None if barriers_order_all else trace.barriers[index]
             passed[key] = passed.get(key, 0) + 1
-        elif not trace.tiles[region.tile].on_chip:
-            found.append((index, region, is_write, passed.get(None if orders_everything else region.tile, 0)))
+            continue
+        for regions, is_write in ((record.reads, False), (record.writes, True)):
+            for region in regions:
+                if not trace.tiles[region.tile].on_chip:
+                    barriers = passed.get(None if barriers_order_all else region.tile, 0)
+                    found.append((index, region, is_write, barriers + exchanges))
+        # an exchange is a step that sends and one that receives; the second ends it
+        if exchanges_order and record.writes and trace.meetings.get(index, ("",))[0] == "sendrecv":
+            exchanges += 1
     return found
 
 

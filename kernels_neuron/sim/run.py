@@ -182,7 +182,12 @@ def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str
             place(core.trace, scope.arch)
         if lnc > 1:
             traces = [core.trace for core in rank.cores]
-            overlapping_writes(traces, rank.cores[0].switches["barrier_orders"] == "everything")
+            chosen = rank.cores[0].switches
+            overlapping_writes(
+                traces,
+                barrier_orders=str(chosen["barrier_orders"]),
+                sendrecv_orders=str(chosen["sendrecv_orders"]),
+            )
     return [_finish(kernel, rank, scope) for rank in ranks]
 
 

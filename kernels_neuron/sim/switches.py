@@ -105,6 +105,12 @@ SWITCHES: dict[str, Switch] = {
         ("data", "everything"),
         "core_barrier names one tensor, so accesses to the others are taken to have no order around it",
     ),
+    "sendrecv_orders": Switch(
+        "everything",
+        ("everything", "nothing"),
+        "no document says whether an exchange orders the HBM accesses around it; a public MoE kernel stores, with "
+        "nothing else between, to rows that the other core cleared before",
+    ),
     "slice_beyond_end": Switch("refuse", ("refuse",), "samples clamp with min(), so a slice past the end is a mistake"),
     "tf32_rounding": Switch("nearest_even", ("nearest_even",), "every documented cast rounds to nearest even"),
 }

@@ -69,6 +69,31 @@ def test_a_barrier_on_another_tensor_orders_nothing_unless_the_switch_says_so():
         jit(reads_the_other_half)[2](X, True, False)
 
 
+def clears_then_stores(x, exchanges=True):
+    """Both cores clear all of the output, then each stores half of it: a public MoE kernel exchanges sums between."""
+    out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+    me = nl.program_id(0)
+    zeros, mine, theirs = (nl.ndarray(shape, nl.float32) for shape in (x.shape, (4, 8), (4, 8)))
+    nisa.memset(zeros, 0.0)
+    nisa.dma_copy(out, zeros)
+    nisa.dma_copy(mine, x[4 * me : 4 * me + 4])
+    if exchanges:
+        nisa.sendrecv(src=mine, dst=theirs, send_to_rank=1 - me, recv_from_rank=1 - me, pipe_id=0)
+    nisa.dma_copy(out[4 * me : 4 * me + 4], mine)
+    return out
+
+
+def test_an_exchange_orders_what_came_before_it_unless_the_switch_says_otherwise():
+    np.testing.assert_array_equal(jit(clears_then_stores)[2](X), X)
+    with pytest.raises(KernelError, match="nothing orders the two"):
+        jit(clears_then_stores)[2](X, False)
+    with (
+        using("trn2", Settings(switches={"sendrecv_orders": "nothing"})),
+        pytest.raises(KernelError, match="nothing orders the two"),
+    ):
+        jit(clears_then_stores)[2](X)
+
+
 def test_every_run_is_the_same_run():
     def lines():
         with using("trn2") as runs:
