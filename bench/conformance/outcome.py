@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
-MEMORY_BYTES = 12 << 30  # address space of one case; beyond it the case fails with MemoryError
+MEMORY_BYTES = 12 << 30  # address space of one case; beyond it the case fails
 WALL_LIMIT = 10  # the limit in wall-clock time, as a multiple of the one in processor time
 MESSAGE_CHARACTERS = 400
 
@@ -20,7 +20,7 @@ class Outcome:
     """One row of the results. `error` is None when ok: else a rule of the simulator, an exception type, or a word.
 
     words  timeout (stopped), crashed (the process died), mismatch (outside the vendor's tolerance),
-           not-refused (a case that must be refused ran)
+           not-refused (a case that must be refused ran), memory (needs more than MEMORY_BYTES)
     stage  where it failed: inputs (being made), simulate (in the kernel), reference (in the library's own torch code),
            compare, test
     input_bytes  of all arrays handed to the kernel
@@ -46,7 +46,8 @@ class Outcome:
     def blame(self, error: BaseException, stage: str) -> None:
         """Take the failure from an exception."""
         self.stage = stage
-        self.error = getattr(error, "rule", None) or type(error).__name__
+        kind = "memory" if isinstance(error, MemoryError) else type(error).__name__
+        self.error = getattr(error, "rule", None) or kind
         self.message = str(error).strip()[:MESSAGE_CHARACTERS]
         frames = traceback.extract_tb(error.__traceback__)
         if frames:

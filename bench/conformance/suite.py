@@ -100,16 +100,17 @@ def _run_item(item: pytest.Item, outcome: Outcome) -> None:
         crash = getattr(failed.longrepr, "reprcrash", None)
         outcome.message = (crash.message if crash else text[-400:])[:400]
         outcome.where = f"{Path(crash.path).name}:{crash.lineno}" if crash else ""
-        outcome.error, outcome.stage = _classify(outcome.message, text)
+        outcome.error = _classify(outcome.message)
 
 
-def _classify(message: str, text: str) -> tuple[str, str]:
+def _classify(message: str) -> str:
     if "Validation failed for" in message or "alidationException: Validation failed" in message:
-        return "mismatch", "compare"
+        return "mismatch"
     if "was expected to fail" in message:
-        return "not-refused", "test"
+        return "not-refused"
     kind = message.split(":", 1)[0].split(".")[-1]
-    return kind if kind.isidentifier() else "error", "reference" if "_torch.py" in text else "test"
+    kind = "memory" if kind.endswith("MemoryError") else kind
+    return kind if kind.isidentifier() else "error"
 
 
 def _install(suite: Suite) -> None:

@@ -26,6 +26,7 @@ EXPLAINED = {
     "not-collected": "the test file does not import",
     "sbuf-capacity": "more live bytes than a partition of SBUF holds; the vendor's compiler spills to HBM, which the "
     "simulator refuses",
+    "memory": "one case needs more than 12 GiB of address space",
     "crashed": "the process of the case died",
 }
 
