@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .model_times import print_model
-from .output import print_json, progress, say, table
+from .output import print_json, print_unvalidated, progress, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,8 +222,7 @@ def _print(rows: "list[BenchRow]") -> None:
         cells.append((*row.key, *map(_short, times), *map(_short, timed), *map(_short, compared)))
     table((*COLUMNS, *(MEASURED if is_measured else ()), "body_us", "bound_us", *COMPARED), cells)
     print("times but measured_us are estimated by the latency model; speedup is baseline_us / body_us")
-    if any(row.arch == "trn3" for row in rows):
-        print("trn3 is unvalidated: documented constants only")
+    print_unvalidated(row.arch for row in rows)
 
 
 def _print_moves(moved: "list[Move]", total: int) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -61,6 +61,14 @@ def progress(description: str, total: int | None = None) -> Iterator[Bar]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         yield Bar(shown, description, total)
+
+
+def print_unvalidated(archs: Iterable[str]) -> None:
+    """Name the chips whose estimates were never compared with measurements, where there are any."""
+    from kernels_neuron.arch import chip
+
+    for name in sorted({chip(arch).name for arch in archs if not chip(arch).validated}):
+        print(f"{name} is unvalidated: documented constants only")
 
 
 def _cell(value: Any) -> str:

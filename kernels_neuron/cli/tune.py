@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import print_json, progress, say, table
+from .output import print_json, print_unvalidated, progress, say, table
 
 if TYPE_CHECKING:
     from kernels_neuron.measure.tune import TuneRow
@@ -79,3 +79,4 @@ def _print(rows: "list[TuneRow]") -> None:
     for reason in reasons:
         print(f"illegal: {sum(row.illegal.get(reason, 0) for row in rows)} {reason}")
     print("before_us and after_us are estimated by the latency model, launches apart, not measured")
+    print_unvalidated(row.arch for row in rows)

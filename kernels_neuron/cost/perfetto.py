@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kernels_neuron.arch import chip
 from kernels_neuron.sim.trace import Trace
 
 from .timeline import QUEUES, Timeline
@@ -41,7 +42,8 @@ def _events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
             size = transfer.descriptors * transfer.descriptor_bytes
             yield _span(trace, track, record.name, *timeline.data[index], where, kind=transfer.direction, bytes=size)
     pid = trace.program
-    yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": f"{trace.arch} core {pid} (estimated)"}}
+    basis = "estimated" if chip(trace.arch).validated else "estimated, unvalidated"
+    yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": f"{trace.arch} core {pid} ({basis})"}}
     for track in sorted(used, key=TRACKS.__getitem__):
         tid = TRACKS[track]
         yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": track}}

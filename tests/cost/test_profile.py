@@ -85,3 +85,15 @@ def test_the_perfetto_trace_has_a_track_per_engine_and_ring(kernels, tmp_path):
     assert len(spans) == 6 + 4
     assert max(span["ts"] + span["dur"] for span in spans) == pytest.approx(found.body_us)
     assert all("kernels.py:" in span["args"]["where"] for span in spans)
+
+
+def test_what_a_chip_without_measurements_says_is_called_unvalidated(kernels, tmp_path):
+    x = np.ones((128, 64), np.float32)
+    for arch, basis in (("trn2", "(estimated)"), ("trn3", "(estimated, unvalidated)")):
+        found = profile(kernels.copy, x, arch=arch)
+        assert found.to_json()["validated"] is found.validated is (arch == "trn2")
+        found.write_trace(tmp_path / "out.json")
+        names = [
+            e["args"]["name"] for e in json.loads((tmp_path / "out.json").read_text())["traceEvents"] if e["ph"] == "M"
+        ]
+        assert f"{arch} core 0 {basis}" in names
