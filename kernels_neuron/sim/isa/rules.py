@@ -80,8 +80,8 @@ def require_tile(
 ) -> NkiTensor:
     """`value` is an on-chip operand: in `allowed`, at most 128 partitions, starting where the engines can address."""
     if type(value) is NkiTensor and value.buffer in allowed:
-        # the usual case in one line: whole partitions from 0 on
-        whole = value.strides[0] == value.partition_stride
+        # the usual case in one line: whole partitions from 0 on, of a tile that no limit of an access pattern reaches
+        whole = value.strides[0] == value.partition_stride <= _PSUM_FREE_SIZE
         if whole and value.offset < value.partition_stride and value.shape[0] <= core.arch.partitions:
             return value
     tensor = require_tensor(name, operand, value)
@@ -96,7 +96,33 @@ def require_tile(
     if tensor.strides[0] != tensor.partition_stride and tensor.shape[0] > 1:
         fail("partition-step", f"{name} takes contiguous partitions, {operand} {tensor!r} steps over them")
     require_start_partition(name, operand, tensor)
+    _require_pattern(name, operand, tensor)
     return tensor
+
+
+# architecture guide 1, access patterns: elements per partition of an operand in SBUF and in PSUM, and the largest step
+_SBUF_FREE_SIZE, _PSUM_FREE_SIZE, _FREE_STRIDE = 65536, 4096, 32767
+
+
+def _require_pattern(name: str, operand: str, tensor: NkiTensor) -> None:
+    """The free dims fit an access pattern: so many elements, steps of 16 bits."""
+    in_psum = tensor.buffer is MemoryRegion.psum
+    limit = _PSUM_FREE_SIZE if in_psum else _SBUF_FREE_SIZE
+    # TensorE writes what fits into the banks of PSUM, which has a rule of its own
+    if tensor.free_size > limit and not (in_psum and name.startswith("nc_matmul")):
+        fail(
+            "free-size",
+            f"{name} takes {operand} of at most {limit} elements per partition in {tensor.buffer.value.upper()}, "
+            f"got {tensor!r}",
+            "call it on slices of the free axis",
+        )
+    steps = [stride for stride, count in zip(tensor.strides[1:], tensor.shape[1:], strict=True) if count > 1]
+    if max(steps, default=0) > _FREE_STRIDE:
+        fail(
+            "free-stride",
+            f"{name} takes {operand} with steps of at most {_FREE_STRIDE} elements, got {steps} of {tensor!r}",
+            "copy it to a tile of its own with dma_copy, or call it once for each index of the outer dim",
+        )
 
 
 def require_start_partition(name: str, operand: str, tensor: NkiTensor) -> None:

@@ -15,7 +15,7 @@ from kernels_neuron.sim.trace import Price
 from .enums import engine as Engine
 from .enums import matmul_perf_mode as PerfMode
 from .prices import PRICES, facts, load_stationary, matmul, matmul_rows
-from .rules import ON_CHIP, PSUM, SBUF, once_per_layout, require_dtype, require_generation, require_tile
+from .rules import ON_CHIP, PSUM, SBUF, once_per_layout, require_dtype, require_enum, require_generation, require_tile
 from .table import instruction
 
 _FP8 = ("float8_e4m3", "float8_e5m2", "float8_e4m3fn")
@@ -94,9 +94,12 @@ def _matmul_plan(
 ) -> _Plan:
     for operand, tensor, allowed in (("dst", dst, PSUM), ("stationary", stationary, SBUF), ("moving", moving, SBUF)):
         require_tile("nc_matmul", operand, tensor, core, allowed)
+    require_enum("nc_matmul", "perf_mode", perf_mode, PerfMode)
     rows, columns = _matmul_extent(core, dst, stationary, moving, perf_mode)
     _matmul_dtypes(core, dst, stationary, moving, is_transpose, perf_mode)
     _pe_tile(core, stationary.shape[0], columns, tile_position, tile_size)
+    if perf_mode is PerfMode.double_row and (is_transpose or (tile_size and tile_size[1] != 128)):
+        fail("double-row", "double_row goes neither with is_transpose nor with column tiles of TensorE")
     widest = "float32" if "float32" in (stationary.dtype, moving.dtype) else moving.dtype
     passes, cycles = matmul_rows(core.arch, widest, rows, is_transpose)
     load, product = load_stationary(core.arch, widest, is_transpose), matmul(core.arch, cycles)
