@@ -93,7 +93,6 @@ def test_what_a_chip_without_measurements_says_is_called_unvalidated(kernels, tm
         found = profile(kernels.copy, x, arch=arch)
         assert found.to_json()["validated"] is found.validated is (arch == "trn2")
         found.write_trace(tmp_path / "out.json")
-        names = [
-            e["args"]["name"] for e in json.loads((tmp_path / "out.json").read_text())["traceEvents"] if e["ph"] == "M"
-        ]
+        events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+        names = [event["args"]["name"] for event in events if event["name"] == "process_name"]
         assert f"{arch} core 0 {basis}" in names
