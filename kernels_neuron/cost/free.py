@@ -69,10 +69,16 @@ def would_help(trace: Trace, plan: Plan, spent_ns: Sequence[float]) -> list[Help
     if len(tried) * records > MANY_RECORDS:
         chosen = [phases // 2 / phases]
     body = _body_us(plan, chosen)
-    found = [(part, name, body - _body_us(_without(plan, trace, name, label), chosen)) for part, name, label in tried]
+    bodies: dict[bytes, float] = {}  # an engine, a kind and a line are often the same records
+    found = []
+    for part, name, label in tried:
+        free = bytes(label(trace, record) == name for record in trace.records)
+        if free not in bodies:
+            bodies[free] = _body_us(_without(plan, free), chosen)
+        found.append((part, name, body - bodies[free]))
     if any(price.table for price in plan.prices):
-        free = replace(plan, prices=[_untabled(price) for price in plan.prices])
-        found.append(("instruction", TABLE_LOAD, body - _body_us(free, chosen)))
+        untabled = replace(plan, prices=[_untabled(price) for price in plan.prices])
+        found.append(("instruction", TABLE_LOAD, body - _body_us(untabled, chosen)))
     ranked = sorted(found, key=lambda each: -each[2])
     return [Help(part, name, saved, saved / body if body else 0.0) for part, name, saved in ranked]
 
@@ -85,11 +91,9 @@ def _longest(trace: Trace, spent_ns: Sequence[float], label: Label) -> list[str]
     return sorted(total, key=lambda name: -total[name])
 
 
-def _without(plan: Plan, trace: Trace, name: str, label: Label) -> Plan:
-    prices = [
-        NOTHING if label(trace, record) == name else price
-        for record, price in zip(trace.records, plan.prices, strict=True)
-    ]
+def _without(plan: Plan, free: bytes) -> Plan:
+    """The plan with the records that are 1 in `free` at no cost."""
+    prices = [NOTHING if is_free else price for is_free, price in zip(free, plan.prices, strict=True)]
     return replace(plan, prices=prices)
 
 
