@@ -10,6 +10,7 @@ from typing import Any
 
 import measured
 import pytest
+import ranks
 import stand_ins
 from cases import kernel_of
 from outcome import Note, Outcome, in_own_process
@@ -117,10 +118,11 @@ def _install(suite: Suite) -> None:
     import kernels_neuron.sim.shim as shim
     from kernels_neuron.settings import Settings
     from kernels_neuron.sim.context import using
+    from kernels_neuron.sim.run import simulate_ranks
 
     shim.install()
 
-    def simulate(kernel: Any, lnc: int, chip: str, inputs: dict[str, Any]) -> Any:
+    def on_ranks(kernel: Any, lnc: int, chip: str, inputs: list[dict[str, Any]]) -> list[Any]:
         import nki
 
         outcome = suite.current
@@ -128,12 +130,16 @@ def _install(suite: Suite) -> None:
         begin = time.process_time()
         if not outcome.input_bytes:
             outcome.inputs_cpu_s = round(begin, 2)
-            outcome.input_bytes = sum(getattr(value, "nbytes", 0) for value in inputs.values())
+            outcome.input_bytes = sum(getattr(value, "nbytes", 0) for rank in inputs for value in rank.values())
         outcome.stage = "simulate"
         suite.note(outcome)
         try:
             with using(chip, Settings(nki=NKI)) as runs:
-                result = nki.jit(kernel)[lnc](**inputs)
+                launch = nki.jit(kernel)[lnc]
+                if len(inputs) == 1:
+                    result = [launch(**inputs[0])]
+                else:
+                    result = simulate_ranks(launch, [ranks.positional(kernel, rank) for rank in inputs])
         except BaseException as error:
             outcome.blame(error, "simulate")
             raise
@@ -144,7 +150,11 @@ def _install(suite: Suite) -> None:
         suite.note(outcome)
         return result
 
+    def simulate(kernel: Any, lnc: int, chip: str, inputs: dict[str, Any]) -> Any:
+        return on_ranks(kernel, lnc, chip, [inputs])[0]
+
     stand_ins.install(suite.clone, simulate)
+    ranks.install(on_ranks, stand_ins.CHIPS)
     import test.integration.nkilib.utils.comparators as comparators
 
     def record(distances: dict[str, float]) -> None:

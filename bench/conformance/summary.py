@@ -37,8 +37,9 @@ def table_of_kernels(rows: Iterable[Row], totals: Mapping[str, int]) -> str:
     for row in rows:
         by_kernel[row["kernel"]].append(row)
     lines = [
-        "| kernel | cases | run | passed | | error, vendor's rule | per element | instructions, median |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| kernel | cases | run | passed | | failed as | error, vendor's rule | per element | instructions, median "
+        "| processor s, median | most |",
+        "|---|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|",
     ]
     for kernel in sorted(by_kernel.keys() | totals.keys()):
         ran = by_kernel[kernel]
@@ -47,9 +48,13 @@ def table_of_kernels(rows: Iterable[Row], totals: Mapping[str, int]) -> str:
         vendor, element = (_worst(passed, rule) for rule in ("vendor", "element"))
         counts = [row["instructions"] for row in ran if row.get("instructions")]
         median = f"{statistics.median(counts):,.0f}" if counts else ""
+        classes = Counter(row["error"] for row in ran if not row["ok"]).most_common()
+        failed = ", ".join(f"{error} {count}" for error, count in classes)
+        seconds = [row["cpu_s"] for row in ran]
+        times = f"{statistics.median(seconds):.1f} | {max(seconds):.0f}" if seconds else "|"
         lines.append(
-            f"| {kernel} | {totals.get(kernel, len(ran))} | {len(ran)} | {len(passed)} | {share} "
-            f"| {vendor} | {element} | {median} |"
+            f"| {kernel} | {totals.get(kernel, len(ran))} | {len(ran)} | {len(passed)} | {share} | {failed} "
+            f"| {vendor} | {element} | {median} | {times} |"
         )
     return "\n".join(lines)
 
@@ -60,18 +65,28 @@ def _worst(rows: Iterable[Row], rule: str) -> str:
 
 
 def table_of_failures(rows: Iterable[Row]) -> str:
-    """One line a failing class: count, kernels, what it means or the commonest message."""
+    """One line a failing class: count, kernels, how far they came, what it means or the commonest message."""
     by_class: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if not row["ok"]:
             by_class[row["error"]].append(row)
-    lines = ["| class | cases | kernels | what it is |", "|---|---:|---|---|"]
+    lines = ["| class | cases | kernels | during | inputs | what it is |", "|---|---:|---|---|---|---|"]
     for error, failed in sorted(by_class.items(), key=lambda item: (-len(item[1]), item[0])):
         kernels = Counter(row["kernel"] for row in failed)
         names = ", ".join(f"{kernel} {count}" for kernel, count in kernels.most_common())
         message = Counter(_first_line(row) for row in failed).most_common(1)[0][0]
-        lines.append(f"| {error} | {len(failed)} | {names} | {_explain(error, message)} |")
+        stages = Counter(row["stage"] for row in failed if row.get("stage")).most_common()
+        during = ", ".join(f"{stage} {count}" for stage, count in stages)
+        lines.append(
+            f"| {error} | {len(failed)} | {names} | {during} | {_sizes(failed)} | {_explain(error, message)} |"
+        )
     return "\n".join(lines) if len(lines) > 2 else "None."
+
+
+def _sizes(rows: Iterable[Row]) -> str:
+    """The least and the largest input of the rows that know theirs."""
+    sizes = [row["input_bytes"] / 1e6 for row in rows if row.get("input_bytes")]
+    return f"{min(sizes):,.0f} to {max(sizes):,.0f} MB" if sizes else ""
 
 
 def _explain(error: str, message: str) -> str:
@@ -167,11 +182,14 @@ where `KERNELS_NEURON_NKI_LIBRARY` names a clone. `tests/bench/test_conformance.
 
 The error columns hold the largest error of any passing case, divided by what is allowed: at most 1 is within the rule.
 The vendor's rule allows every element `atol + rtol * max|reference|`; the per-element column asks the same tolerances
-of each element by itself, `atol + rtol * |reference|`, which no case has to meet.
+of each element by itself, `atol + rtol * |reference|`, which no case has to meet. Seconds are processor time,
+the library's own input generators and references included.
 
 {kernels}
 
 ## What fails, and why
+
+`during` says how far the cases came: inputs being made by the library, the simulator, the library's reference.
 
 {failures}
 

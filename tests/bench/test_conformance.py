@@ -10,8 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-cases, commits, measured, neuron_dtypes, outcome, summary = (
-    importlib.import_module(name) for name in ("cases", "commits", "measured", "neuron_dtypes", "outcome", "summary")
+cases, commits, measured, neuron_dtypes, outcome, ranks, summary = (
+    importlib.import_module(name)
+    for name in ("cases", "commits", "measured", "neuron_dtypes", "outcome", "ranks", "summary")
 )
 MANY = [
     f"test/a/test_{kernel}.py::T::test[{i}]" for kernel, n in [("big", 90), ("mid", 9), ("small", 1)] for i in range(n)
@@ -138,6 +139,16 @@ def test_a_cast_rounds_to_nearest_even():
     assert not neuron_dtypes.is_float_type(np.int32)
 
 
+def test_the_arguments_of_a_rank_come_in_the_order_of_the_kernel():
+    def kernel(a, b=2, *, c=3):
+        pass
+
+    assert ranks.positional(kernel, {"a": 1}) == (1, 2)
+    assert ranks.positional(lambda a, b: None, {"b": 5, "a": 4}) == (4, 5)
+    with pytest.raises(TypeError, match="missing"):
+        ranks.positional(kernel, {"b": 5})
+
+
 # ---- commits
 
 
@@ -163,7 +174,7 @@ def test_the_page_counts_per_kernel_and_explains_each_failing_class():
         {"id": "1", "kernel": "rope", "ok": True, "error": None, "wall_s": 1, "cpu_s": 1, "instructions": 1200,
          "errors": [{"vendor": 0.25, "element": 40.0}], "ours": "aaa"},
         {"id": "2", "kernel": "rope", "ok": False, "error": "timeout", "wall_s": 120, "cpu_s": 120,
-         "message": "stopped after 120 s", "ours": "bbb+"},
+         "message": "stopped after 120 s", "ours": "bbb+", "stage": "simulate", "input_bytes": 3_000_000},
         {"id": "3", "kernel": "topk", "ok": False, "error": "skipped", "wall_s": 0, "cpu_s": 0, "ours": "bbb+"},
     ]  # fmt: skip
     dates = {"aaa": "2026-01-02T10:00:00+00:00", "bbb+": "2026-01-01T10:00:00+00:00"}
@@ -171,8 +182,9 @@ def test_the_page_counts_per_kernel_and_explains_each_failing_class():
     text = summary.page(rows, {"rope": 58, "topk": 94}, ["1", "3"], facts)
     assert "Sample of 2, stratified by kernel, seed 0: **1 of 1 cases pass" in text
     assert "**1 of 2 cases pass (50.0 %, 95 % interval 9.5 to 90.5 %)**, of 152" in text
-    assert "| rope | 58 | 2 | 1 | 50 % | 0.25 | 40 | 1,200 |" in text
-    assert "| timeout | 1 | rope 1 | stopped after the limit of time a case; e.g. `stopped after 120 s` |" in text
+    assert "| rope | 58 | 2 | 1 | 50 % | timeout 1 | 0.25 | 40 | 1,200 | 60.5 | 120 |" in text
+    explained = "stopped after the limit of time a case; e.g. `stopped after 120 s`"
+    assert f"| timeout | 1 | rope 1 | simulate 1 | 3 to 3 MB | {explained} |" in text
     assert text.index("| bbb+ | 2026-01-01 10:00 | 2 | 0 |") < text.index("| aaa | 2026-01-02 10:00 | 1 | 1 |")
     assert "None." in summary.page(rows[:1], {}, [], facts)
 
