@@ -2,7 +2,8 @@
 
 Tags: [arch2] [arch3] [arch4] the Trainium1, 2 and 3 architecture guides; [isa] the NKI ISA reference up to SDK 2.26,
 whose cost statements were dropped later; [dma] the NKI DMA overview and bandwidth guide; [trace] measured in public
-trn2 profiler traces; [read] read off a published figure.
+trn2 profiler traces; [read] read off a published figure. In falling confidence: measured ([trace]), documented, read
+off, assumed; a chip that takes a number over from another one says so as `assumed as`.
 """
 
 import os
@@ -249,6 +250,16 @@ DEFAULT_ENGINE: Final = {
     "memset": "vector",  # assumed; GpSimdE when the destination is 32-bit and larger would be as likely
     "dma_load": "sync",  # [trace] every hardware load of the public traces is triggered there
     "dma_store": "scalar",  # [trace] every hardware store of the public traces is triggered there
+}
+
+
+# Who makes the descriptors of a DMA when the kernel leaves dge_mode open: "hw", "sw" (GpSimdE) or "none", beforehand.
+DEFAULT_DGE: Final = {
+    "plain": "hw",  # [trace] every load and store of the public traces that keeps its dtype
+    "cast": "sw",  # [isa] hardware DGE moves raw bytes; [trace] loads that cast are triggered by GpSimdE
+    "row index": "sw",  # [isa] hardware DGE takes no index per row
+    "static, without hardware DGE": "none",  # assumed; [arch2] describes both ways and names no default
+    "dynamic, without hardware DGE": "sw",  # [arch2]
 }
 
 

@@ -1,4 +1,5 @@
 import io
+import re
 import tokenize
 from dataclasses import fields
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kernels_neuron.arch
-from kernels_neuron.arch import CHIPS, DEFAULT_ENGINE, chip, default_chip
+from kernels_neuron.arch import CHIPS, DEFAULT_DGE, DEFAULT_ENGINE, chip, default_chip
 from kernels_neuron.errors import UsageError
 
 SOURCE = Path(kernels_neuron.arch.__file__).read_text()
@@ -48,6 +49,50 @@ def test_every_number_says_where_it_comes_from(number, line, comment):
     if any(line.startswith(word) or word in line for word in DERIVED):
         return
     assert any(tag in comment for tag in TAGS), f"arch.py:{number}: {line}"
+
+
+# the sources in falling confidence
+CONFIDENCE = {
+    "measured": ("[trace]",),
+    "documented": ("[arch2]", "[arch3]", "[arch4]", "[isa]", "[dma]", "vendor kernel library", "none documented"),
+    "read": ("[read]",),
+    "assumed": ("assumed",),
+}
+
+
+def test_every_tag_has_a_confidence():
+    assert sorted(TAGS) == sorted(tag for tags in CONFIDENCE.values() for tag in tags)
+
+
+def test_the_docstring_names_the_tags_that_are_used():
+    named = {tag for tag in TAGS if tag.startswith("[") and tag in kernels_neuron.arch.__doc__}
+    assert named == {tag for tag in TAGS if tag.startswith("[")}
+
+
+def test_a_tag_that_nobody_explains_is_not_used():
+    assert set(
+        re.findall(r"\[[a-z]+[0-9]?\](?=[ ,;.)]|$)", "\n".join(comment for _, _, comment in lines_with_numbers()))
+    ) <= set(TAGS)
+
+
+@pytest.mark.parametrize("table", ["DEFAULT_ENGINE", "DEFAULT_DGE"])
+def test_every_line_of_what_a_kernel_leaves_open_has_a_source(table):
+    start = SOURCE.index(f"{table}: Final = {{")
+    lines = [line for line in SOURCE[start : SOURCE.index("\n}", start)].splitlines()[1:] if '": ' in line]
+    assert len(lines) == len(getattr(kernels_neuron.arch, table))
+    for line in lines:
+        assert any(tag in line.partition("#")[2] for tag in TAGS), line.strip()
+
+
+def test_what_a_kernel_leaves_open_is_decided_in_one_place():
+    """Every instruction whose engine or dge_mode defaults to unknown asks the tables, and no engine is named beside."""
+    engines = {"tensor", "vector", "scalar", "gpsimd", "sync"}
+    assert set(DEFAULT_ENGINE.values()) <= engines and set(DEFAULT_DGE.values()) <= {"hw", "sw", "none"}
+    package = Path(kernels_neuron.arch.__file__).parent / "sim" / "isa"
+    used = {
+        key for path in package.glob("*.py") for key in re.findall(r"DEFAULT_DGE\[f?\"([^\"]*)\"", path.read_text())
+    }
+    assert {"row index", "cast"} <= used
 
 
 @pytest.mark.parametrize("name", CHIPS)

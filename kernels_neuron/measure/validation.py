@@ -223,22 +223,44 @@ def validate(
     executor: Executor | None = None,
     on_row: Callable[[ValidationRow], None] | None = None,
 ) -> list[ValidationRow]:
-    """A row per measurement, in their order. `workers`, `executor` and `on_row` as in executors.run_all."""
-    return run_all(partial(validate_one, folder), measurements, workers=workers, executor=executor, on_row=on_row)
+    """A row per measurement, in their order. `workers` and `executor` as in executors.run_all, `on_row` once a row."""
+    alike: dict[tuple[Any, ...], list[Measurement]] = {}
+    for each in measurements:
+        alike.setdefault((each.kernel, each.trace, each.inputs, each.args, each.arch), []).append(each)
+
+    def on_rows(rows: list[ValidationRow]) -> None:
+        if on_row is not None:
+            for row in rows:
+                on_row(row)
+
+    groups = list(alike.values())
+    found = run_all(partial(validate_alike, folder), groups, workers=workers, executor=executor, on_row=on_rows)
+    rows = {row.measurement.id: row for rows in found for row in rows}
+    return [rows[each.id] for each in measurements]
 
 
 def validate_one(folder: Path, measurement: Measurement) -> ValidationRow:
     """Estimate one measurement."""
-    if measurement.quantity == "replay":
-        return _replayed(folder, measurement)
+    return validate_alike(folder, [measurement])[0]
+
+
+def validate_alike(folder: Path, measurements: Sequence[Measurement]) -> list[ValidationRow]:
+    """Estimate measurements of one kernel on the same inputs, which is priced once."""
+    first = measurements[0]
+    if first.quantity == "replay":
+        return [_replayed(folder, each) for each in measurements]
     from kernels_neuron.cost.profile import profile
     from kernels_neuron.settings import Settings
 
     from .source import load_function, make_arguments
 
-    function = load_function(str(folder / measurement.kernel))
-    arguments = make_arguments(function, measurement.inputs, measurement.args)
-    found = profile(function, arch=chip(measurement.arch), settings=Settings(execute=False), **arguments)
+    function = load_function(str(folder / first.kernel))
+    arguments = make_arguments(function, first.inputs, first.args)
+    found = profile(function, arch=chip(first.arch), settings=Settings(execute=False), **arguments)
+    return [_estimated(each, found) for each in measurements]
+
+
+def _estimated(measurement: Measurement, found: Any) -> ValidationRow:
     if measurement.quantity == "body":
         return ValidationRow(measurement, found.body_us, found.low_us, found.high_us)
     if measurement.quantity == "call":

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels_neuron.arch import DEFAULT_ENGINE
+from kernels_neuron.arch import DEFAULT_DGE, DEFAULT_ENGINE
 from kernels_neuron.dtypes import ROWS, DType
 from kernels_neuron.sim import array
 from kernels_neuron.sim.core import NeuronCore, Step
@@ -204,7 +204,7 @@ def _move(core: NeuronCore, dst: NkiTensor, src: NkiTensor) -> None:
 
 
 def _dge(core: NeuronCore, dst: NkiTensor, src: NkiTensor, asked: DgeMode) -> str:
-    """ "hw", "sw" or "none". Unknown: hardware where the chip has it, software for a cast or an index per row."""
+    """ "hw", "sw" or "none": what was asked for, else arch.DEFAULT_DGE."""
     casts = dst.dtype != src.dtype
     dynamic = [tensor for tensor in (dst, src) if isinstance(tensor, DynamicTensor)]
     indexed = any(tensor.rows for tensor in dynamic)
@@ -221,13 +221,15 @@ def _dge(core: NeuronCore, dst: NkiTensor, src: NkiTensor, asked: DgeMode) -> st
         return "hw"
     if asked is DgeMode.none and dynamic:
         fail("dge-dynamic", "dma_copy with dge_mode none takes no dynamic address, its descriptors are made beforehand")
-    if asked is DgeMode.swdge or indexed:
+    if asked is DgeMode.swdge:
         return "sw"
+    if indexed:
+        return DEFAULT_DGE["row index"]
     if asked is DgeMode.none:
         return "none"
     if not core.arch.hardware_dge:
-        return "sw" if dynamic else "none"
-    return "sw" if casts else "hw"
+        return DEFAULT_DGE[f"{'dynamic' if dynamic else 'static'}, without hardware DGE"]
+    return DEFAULT_DGE["cast" if casts else "plain"]
 
 
 def trigger_of(name: str, core: NeuronCore, dst: NkiTensor, mode: str, asked: Engine) -> str:
