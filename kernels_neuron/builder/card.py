@@ -20,10 +20,10 @@ _CASE = ("workload", "dtype", "arch", "lnc")
 
 
 def read_results(root: Path) -> list[dict[str, Any]]:
-    """The rows of every file in bench/results/ that `kernels-neuron bench --json` wrote, each with its file's name.
+    """The rows of every file in bench/results/ that `kernels-neuron bench --save` wrote, each with file and commit.
 
-    A row is a number's only way onto a card: of two for the same case the file later by name counts. Other JSON files
-    there are passed over; refuses one that cannot be read.
+    Such a row is a number's only way onto a card: of two for the same case the file later by name counts. Other JSON
+    files there are passed over; refuses one that cannot be read.
     """
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for path in sorted((root / RESULTS).glob("*.json")):
@@ -31,9 +31,12 @@ def read_results(root: Path) -> list[dict[str, Any]]:
             found = json.loads(path.read_bytes())
         except ValueError as error:
             raise UsageError(f"{path} is not JSON: {error}", hint="write it again, or remove it") from None
-        for row in found if isinstance(found, list) else ():
-            if isinstance(row, dict) and {"kernel", "estimated_us", *_CASE} <= set(row):
-                rows[tuple(row[key] for key in ("kernel", *_CASE))] = {**row, "source": f"{RESULTS}/{path.name}"}
+        if not isinstance(found, dict) or not found.get("commit"):
+            continue
+        source = f"{RESULTS}/{path.name} at {found['commit'][:7]}" + (" and changes" if found.get("dirty") else "")
+        for row in found.get("rows", ()):
+            if {"kernel", "estimated_us", *_CASE} <= set(row):
+                rows[tuple(row[key] for key in ("kernel", *_CASE))] = {**row, "source": source}
     return list(rows.values())
 
 
@@ -72,7 +75,8 @@ def card_text(
         loose=spec.loose,
         rounding=ROUNDINGS[spec.rounding],
         has_benchmark=has_benchmark,
-        estimated=_times(kernel, results, "estimated_us"),
+        estimated=(estimated := _times(kernel, results, "estimated_us")),
+        unvalidated=sorted({row["arch"] for row in estimated if not row.get("validated")}),
         measured=_times(kernel, results, "measured_us"),
         commit=commit.get("commit"),
         dirty=commit.get("dirty"),

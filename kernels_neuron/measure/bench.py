@@ -3,6 +3,7 @@
 The times come from the very run that is compared with the reference; a case that misses it has no times.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ class BenchRow:
     estimated_us       body and its launches; low and high over the throttle phases
     bound_us           useful flops at peak, each tensor's bytes once
     measured_us        on a device: the median of measured_count calls, host and launch included; with its spread
+    measured_first_us  the first call of all, which compiles
+    sim_wall_s         how long our own simulator took to run the case, measured; says nothing about the chip
     speedup            baseline_us / body_us, bodies only; low and high over the throttle phases
     tensor_peak_share  useful flops / body_us / peak of the dtype
     dma_bound_share    time for each tensor's bytes once / body_us
@@ -44,6 +47,7 @@ class BenchRow:
     measured_min_us: float | None = None
     measured_max_us: float | None = None
     measured_count: int | None = None
+    measured_first_us: float | None = None
     bound_us: float | None = None
     body_over_bound: float | None = None
     baseline_us: float | None = None
@@ -54,6 +58,7 @@ class BenchRow:
     speedup_with_launch: float | None = None
     tensor_peak_share: float | None = None
     dma_bound_share: float | None = None
+    sim_wall_s: float | None = None
     instructions: int = 0
     problem: str | None = None
 
@@ -110,6 +115,7 @@ def measured(row: BenchRow, task: Task, timer: Timer) -> BenchRow:
         measured_min_us=timing.min_us,
         measured_max_us=timing.max_us,
         measured_count=timing.count,
+        measured_first_us=timing.first_us,
     )
 
 
@@ -119,12 +125,15 @@ def bench_row(task: Task) -> BenchRow:
 
     case = task.case
     recorder = OpRecorder(case.dtype)
+    began = time.perf_counter()
     outcome = run_case(task, recorder)
+    wall_s = time.perf_counter() - began
     name: dict[str, Any] = {"kernel": case.kernel, "workload": case.workload, "dtype": case.dtype}
     name |= {"arch": task.arch, "lnc": task.lnc}
     if not outcome.ok:
         return BenchRow(**name, ok=False, instructions=outcome.instructions, problem=explain(outcome))
-    return BenchRow(**name, ok=True, instructions=outcome.instructions, **_times(task, outcome, recorder.ops))
+    times = _times(task, outcome, recorder.ops)
+    return BenchRow(**name, ok=True, instructions=outcome.instructions, sim_wall_s=wall_s, **times)
 
 
 def _times(task: Task, outcome: Outcome, around: list[Any]) -> dict[str, Any]:

@@ -20,8 +20,12 @@ class Timer:
 
 @dataclass(frozen=True)
 class Timing:
-    """Times of single calls in us, from before the call to the end of all work on the device."""
+    """Times of single calls in us, from before the call to the end of all work on the device.
 
+    first_us  the very first call, which compiles; it is in none of the others
+    """
+
+    first_us: float
     median_us: float
     min_us: float
     max_us: float
@@ -30,13 +34,13 @@ class Timing:
 
 def time_calls(call: Callable[[], object], synchronize: Callable[[], object], timer: Timer) -> Timing:
     """Call over and over, waiting for the device each time."""
-    for _ in range(max(1, timer.warmup)):
-        call()
-    synchronize()
-    times = []
-    for _ in range(max(1, timer.repetitions)):
+
+    def once() -> float:
         began = timer.clock()
         call()
         synchronize()
-        times.append((timer.clock() - began) * 1e6)
-    return Timing(median(times), min(times), max(times), len(times))
+        return (timer.clock() - began) * 1e6
+
+    first, *_ = [once() for _ in range(max(1, timer.warmup))]
+    times = [once() for _ in range(max(1, timer.repetitions))]
+    return Timing(first, median(times), min(times), max(times), len(times))

@@ -16,6 +16,7 @@ ROW = {
     "bound_us": 5.0,
     "speedup": 1.5,
     "measured_us": None,
+    "validated": True,
 }
 
 
@@ -80,24 +81,34 @@ def test_without_results_the_card_has_no_numbers_and_says_so(card):
     assert " us |" not in card
 
 
-def test_estimated_and_measured_times_stand_apart_each_with_its_file(card_with):
-    card = card_with(model=[ROW, {**ROW, "kernel": "other", "estimated_us": 99.9}], device=[{**ROW, "arch": "trn3"} | {
-        "measured_us": 20.25, "estimated_us": 18.0
-    }])  # fmt: skip
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def saved(*rows, dirty=False):
+    """What `bench --save` writes."""
+    return {"commit": COMMIT, "dirty": dirty, "date": "2026-11-30", "rows": list(rows)}
+
+
+def test_estimated_and_measured_times_stand_apart_each_with_its_file_and_commit(card_with):
+    on_device = {**ROW, "arch": "trn3", "measured_us": 20.25, "estimated_us": 18.0, "validated": False}
+    other = {**ROW, "kernel": "other", "estimated_us": 99.9}
+    card = card_with(model=saved(ROW, other), device=saved(on_device, dirty=True))
     measured, estimated = card.split("## How fast")[1].split("Estimated by a model of the machine")
-    assert "| one_tile | float32 | trn3 | 1 | 20.2 | bench/results/device.json |" in measured
+    assert "| one_tile | float32 | trn3 | 1 | 20.2 | bench/results/device.json at 0123456 and changes |" in measured
     assert "12.3" not in measured and "20.2" not in estimated
-    assert "| one_tile | float32 | trn2 | 1 | 12.3 | 5.0 | 1.50 | bench/results/model.json |" in estimated
-    assert "trn3 is unvalidated" in estimated and "99.9" not in card
+    assert "| one_tile | float32 | trn2 | 1 | 12.3 | 5.0 | 1.50 | bench/results/model.json at 0123456 |" in estimated
+    assert "; on trn3 the model is unvalidated:" in estimated and "99.9" not in card
 
 
 def test_of_two_results_of_one_case_the_file_later_by_name_counts(card_with):
-    card = card_with(a=[ROW], b=[{**ROW, "estimated_us": 7.0}], other={"clients": 50})
-    assert "| 7.0 | 5.0 | 1.50 | bench/results/b.json |" in card and "a.json" not in card
+    card = card_with(a=saved(ROW), b=saved({**ROW, "estimated_us": 7.0}), other={"clients": 50})
+    assert "| 7.0 | 5.0 | 1.50 | bench/results/b.json at 0123456 |" in card and "a.json" not in card
+    assert "unvalidated" not in card
 
 
-def test_a_row_without_a_number_is_no_row(card_with):
-    card = card_with(a=[{**ROW, "estimated_us": None, "bound_us": None, "speedup": None}])
+def test_a_number_without_a_commit_and_a_row_without_a_number_are_left_out(card_with):
+    unknown = {**saved(ROW), "commit": None}
+    card = card_with(a=[ROW], b=unknown, c=saved({**ROW, "estimated_us": None, "bound_us": None, "speedup": None}))
     assert "no results were kept with this build" in card
 
 

@@ -1,6 +1,7 @@
 """verify, bench and profile as a user calls them, on a project of one scaffolded kernel."""
 
 import json
+import re
 import tomllib
 
 import pytest
@@ -129,3 +130,87 @@ def test_profile_refuses_an_input_it_cannot_read(tmp_path, capsys, bad):
     (tmp_path / "k.py").write_text(KERNEL)
     assert run(["profile", f"{tmp_path}/k.py:double", "--input", bad, "--json"]) == 2
     assert set(json.loads(capsys.readouterr().out)) == {"error", "hint"}
+
+
+LONG = """
+import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def convolve(x, w):
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    taps = nl.load(w)
+    for row in range(224 * 224):
+        tile = nl.load(x)
+        for _ in range(9):
+            nisa.tensor_tensor(dst=tile, data1=tile, data2=taps, op=nl.multiply)
+        nl.store(y, tile)
+    return y
+"""
+
+
+def test_a_time_limit_stops_a_long_kernel_at_the_line_it_was_at_with_a_status_of_its_own(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(LONG)
+    inputs = ["--input", "x=128x64:float32", "--input", "w=128x64:float32"]
+    assert run(["profile", f"{tmp_path}/k.py:convolve", *inputs, "--limit", "1"]) == 124
+    assert re.search(r"stopped after 1 s at k.py:\d+, before the kernel was done", capsys.readouterr().err)
+
+
+def test_profile_says_what_is_estimated_and_what_was_measured(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(KERNEL)
+    command = ["profile", f"{tmp_path}/k.py:double", "--input", "x=128x512:float32"]
+    assert run(command) == 0
+    text = capsys.readouterr().out
+    assert "estimated" in text.splitlines()[0] and "simulated in" in text and "one launch" in text
+    assert run([*command, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["measured_us"] is None and answer["sim_wall_s"] > 0
+
+
+def test_profile_prints_dma_use_what_would_help_and_what_each_line_waits_for(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(KERNEL)
+    assert run(["profile", f"{tmp_path}/k.py:double", "--input", "x=128x512:float32"]) == 0
+    text = capsys.readouterr().out
+    assert "DMA 524,288 bytes in 2 transfers" in text and "of them under 2048" in text
+    helps = text.split("what would help most if it were free")[1].split("critical path")[0]
+    assert "engine       dma" in helps
+    assert "sbuf data of" in text.split("critical path")[1]
+
+
+def test_profile_writes_a_page(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(KERNEL)
+    page = tmp_path / "double.html"
+    assert run(["profile", f"{tmp_path}/k.py:double", "--input", "x=128x512:float32", "--html", str(page)]) == 0
+    assert "<title>double on trn2</title>" in page.read_text()
+
+
+def test_bench_saves_its_rows_with_commit_date_and_settings_and_compares_with_them(project, capsys):
+    command = ["bench", "swish", *ONE_CASE]
+    assert run([*command, "--save", "kept.json"]) == 0
+    kept = json.loads((project / "kept.json").read_text())
+    assert set(kept) == {"commit", "dirty", "date", "versions", "settings", "rows"}
+    assert kept["settings"] == {"kernels": ["swish"], "dtype": ["float32"], "arch": ["trn2"], "lnc": [1]}
+    assert run([*command, "--against", "kept.json", "--json"]) == 0
+    capsys.readouterr()
+    kept["rows"][0]["estimated_us"] /= 1.02
+    (project / "kept.json").write_text(json.dumps(kept))
+    assert run([*command, "--against", "kept.json"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and "SLOWER" in lines[1] and lines[2].startswith("1 of ")
+
+
+def test_bench_model_takes_one_model_and_no_other_filters(capsys):
+    assert run(["bench", "--model", "vit-b17"]) == 2
+    assert "vit-b16" in capsys.readouterr().err
+    assert run(["bench", "--model", "vit-b16", "--suite", "smoke"]) == 2
+    assert run(["bench", "--model", "vit-b16", "--arch", "trn2", "--arch", "trn3"]) == 2
+    assert "--model takes one arch, got 2" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_there_is_a_wrong_use(capsys):
+    for verb in ("verify", "bench"):
+        assert run([verb, "--runner", "device"]) == 2
+        assert "there is no Neuron device" in capsys.readouterr().err
+        assert run([verb, "--runner", "vendor"]) == 2

@@ -29,6 +29,12 @@ def test_the_median_and_the_spread_leave_the_warm_up_out():
     assert timing.count == 3 and device.calls == 5
 
 
+def test_the_first_call_which_compiles_is_reported_apart():
+    device = StandIn(5.0, 1e-6)
+    timing = time_calls(device.call, device.synchronize, device.timer(warmup=3, repetitions=100))
+    assert timing.first_us == pytest.approx(5e6) and timing.max_us == pytest.approx(1.0)
+
+
 def test_every_call_is_waited_for():
     device = StandIn(3e-6)
     timing = time_calls(device.call, device.synchronize, device.timer(warmup=1, repetitions=4))

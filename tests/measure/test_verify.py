@@ -16,8 +16,9 @@ ROOT = Path(__file__).parents[2]
 VERIFY_FIELDS = "kernel workload dtype arch lnc ok error tolerance rel_l2 max_abs loose instructions"
 BENCH_FIELDS = (
     "kernel workload dtype arch lnc ok body_us launch_us estimated_us estimated_low_us estimated_high_us measured_us "
-    "measured_min_us measured_max_us measured_count bound_us body_over_bound baseline_us baseline_launches speedup "
-    "speedup_low speedup_high speedup_with_launch tensor_peak_share dma_bound_share instructions validated"
+    "measured_min_us measured_max_us measured_count measured_first_us bound_us body_over_bound baseline_us "
+    "baseline_launches speedup speedup_low speedup_high speedup_with_launch tensor_peak_share dma_bound_share "
+    "sim_wall_s instructions validated"
 )
 
 
@@ -94,6 +95,13 @@ def test_a_bench_row_has_all_its_numbers(project):
     assert row.bound_us < row.estimated_low_us <= row.estimated_us <= row.estimated_high_us
     assert row.estimated_us == pytest.approx(row.body_us + row.launch_us)
     assert row.speedup == pytest.approx(row.baseline_us / row.body_us)
+    assert row.speedup_low <= row.speedup <= row.speedup_high
+    assert row.body_over_bound == pytest.approx(row.body_us / row.bound_us) and row.sim_wall_s > 0
+
+
+def test_the_first_row_and_the_twentieth_of_a_case_are_estimated_alike(project):
+    task = one(project)
+    assert len({bench_row(task).estimated_us for _ in range(20)}) == 1
 
 
 def test_torch_ops_around_the_kernel_are_paid_for(project):

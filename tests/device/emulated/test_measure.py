@@ -45,7 +45,7 @@ def test_a_measured_row_has_median_spread_and_count_beside_the_estimate(project)
     task = tasks_of(project, "bench")[0]
     row = measured(bench_row(task), task, ticking(7.0))
     assert (row.measured_us, row.measured_min_us, row.measured_max_us) == pytest.approx((7.0, 7.0, 7.0))
-    assert row.measured_count == 3 and row.estimated_us > 0
+    assert row.measured_count == 3 and row.measured_first_us == pytest.approx(7.0) and row.estimated_us > 0
 
 
 def test_a_kernel_that_misses_on_the_device_has_no_number_at_all(project):
