@@ -3,12 +3,11 @@
 The clients are huggingface_hub, unmodified, in processes forked from one that has imported it. Exits 1 on any error or
 any file that is not what was published.
 
-    python bench/registry_load.py --clients 50 --fetches 2000
+    python bench/registry_load.py --clients 50 --fetches 2000 --out bench/results/registry_load.json
 """
 
 import argparse
 import hashlib
-import json
 import multiprocessing
 import os
 import subprocess
@@ -16,6 +15,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from results_file import environment, write
 
 FILES = 20
 REPO = "org/neuron-load"
@@ -69,7 +70,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--fetches", type=int, default=2000, help="of all clients together")
+    parser.add_argument("--out", type=Path, help="write the result there too")
     wanted = parser.parse_args()
+    where = environment("huggingface_hub", "uvicorn", "starlette")
     os.environ |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_HOME"] = f"{folder}/home"
@@ -99,7 +102,7 @@ def main() -> int:
     row = {"clients": wanted.clients, "fetches": len(took), "files": FILES, "seconds": round(seconds, 1)}
     if times:
         row |= {"median_s": round(times[len(times) // 2], 3), "p99_s": round(times[int(len(times) * 0.99)], 3)}
-    print(json.dumps({**row, "errors": len(errors), "first_errors": errors[:5]}, indent=2))
+    write(wanted.out, {**row, "errors": len(errors), "first_errors": errors[:5], "environment": where})
     return 1 if errors or len(took) != wanted.fetches else 0
 
 

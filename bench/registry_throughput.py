@@ -3,11 +3,10 @@
 Each server runs in a process of its own and so does the load, `wrk` (Debian's package), with keep-alive. The two are
 measured in turn, several times, and the medians compared; what else runs on the machine then hits both.
 
-    python bench/registry_throughput.py --seconds 10 --rounds 3
+    python bench/registry_throughput.py --seconds 10 --rounds 3 --out bench/results/registry_throughput.json
 """
 
 import argparse
-import json
 import re
 import shutil
 import statistics
@@ -15,6 +14,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from results_file import environment, write
 
 from kernels_neuron.hub.store import Message, Put, Store
 
@@ -84,7 +85,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="write the result there too")
     wanted = parser.parse_args()
+    where = environment("uvicorn", "starlette")
     if shutil.which("wrk") is None:
         sys.exit("wrk is not installed: apt-get install wrk")
     with tempfile.TemporaryDirectory() as folder:
@@ -111,7 +114,8 @@ def main() -> None:
         name: {key: statistics.median(row[key] for row in each) for key in each[0]} for name, each in rows.items()
     }
     ratio = medians["registry"]["requests_per_s"] / medians["static"]["requests_per_s"]
-    print(json.dumps({"medians": medians, "registry_over_static": round(ratio, 3), "runs": rows}, indent=2))
+    row = {"seconds": wanted.seconds, "rounds": wanted.rounds, "medians": medians, "runs": rows}
+    write(wanted.out, {**row, "registry_over_static": round(ratio, 3), "environment": where})
 
 
 if __name__ == "__main__":
