@@ -54,23 +54,24 @@ def grouped(lhsT, rhs, group_m=1, group_n=2, rows_a_load=1, cols_a_load=1):
 
 
 @nki.jit
-def buffered(lhsT, rhs, buffers=1):
-    """The columns of lhsT for a row of results and those of rhs for one result in `buffers` sets of tiles in turn."""
+def resident(lhsT, rhs, banks=1, by_column=False):
+    """Both operands in SBUF at once, each loaded once, results through `banks` banks of PSUM in turn.
+
+    by_column  the columns of rhs come as they are needed, not all before the first product
+    """
     (depth, rows), cols = lhsT.shape, rhs.shape[1]
     y = nl.ndarray((rows, cols), dtype=lhsT.dtype, buffer=nl.shared_hbm)
-    lefts, rights = (
-        [_sbuf((TILE_K, depth // TILE_K, width), lhsT.dtype) for _ in range(buffers)] for width in (TILE_M, TILE_N)
-    )
-    for turn_m, m in enumerate(range(0, rows, TILE_M)):
-        left = lefts[turn_m % buffers]
-        _load_all(left, lhsT, m)
-        for turn_n, n in enumerate(range(0, cols, TILE_N)):
-            right = rights[turn_n % buffers]
-            _load_all(right, rhs, n)
-            bank = _bank()
-            for k in range(depth // TILE_K):
-                nisa.nc_matmul(dst=bank, stationary=left[:, k, :], moving=right[:, k, :])
-            _store(y, bank, m, n)
+    lefts = [_load(lhsT, k, 0, rows) for k in range(0, depth, TILE_K)]
+    width = TILE_N if by_column else cols
+    turns = [_bank() for _ in range(banks)]
+    for n0 in range(0, cols, width):
+        rights = [_load(rhs, k, n0, width) for k in range(0, depth, TILE_K)]
+        for n in range(0, width, TILE_N):
+            for m in range(0, rows, TILE_M):
+                bank = turns[(m // TILE_M) % banks]
+                for left, right in zip(lefts, rights, strict=True):
+                    nisa.nc_matmul(dst=bank, stationary=left[:, m : m + TILE_M], moving=right[:, n : n + TILE_N])
+                _store(y, bank, m, n0 + n)
     return y
 
 
@@ -120,11 +121,6 @@ def _bank():
 
 def _sbuf(shape, dtype):
     return nl.ndarray(shape, dtype=dtype, buffer=nl.sbuf)
-
-
-def _load_all(tile, x, col):
-    for k in range(tile.shape[1]):
-        nisa.dma_copy(dst=tile[:, k, :], src=x[k * TILE_K : (k + 1) * TILE_K, col : col + tile.shape[2]])
 
 
 def _load(x, row, col, width):
