@@ -395,9 +395,13 @@ class NkiTensor(Arithmetic):
 
             return dynamic_ap(self, pattern, start, scalar_offset, vector_offset, indirect_dim, new)
         view = NkiTensor(self.storage, [int(count) for _, count in pattern], self.ap_steps(pattern, new), start, new)
-        region = view.region()
-        if min(view.strides) < 0 or region.hi > self.storage.tile.nbytes or region.p1 > self.storage.tile.partitions:
-            fail("out-of-bounds", f"ap {list(map(list, pattern))} with offset {start} leaves {self!r}")
+        region, where = view.region(), f"ap {list(map(list, pattern))} with offset {start}"
+        if min(view.strides) < 0:
+            fail("out-of-bounds", f"{where} steps backwards in {self!r}")
+        if region.hi > self.storage.tile.nbytes or region.p1 > self.storage.tile.partitions:
+            from .outside import OutsideTensor
+
+            return OutsideTensor(self.storage, view.shape, view.strides, start, new, f"{where} leaves {self!r}")
         return view
 
     def _ap_start(self, offset: int | None, new: DType) -> int:

@@ -177,9 +177,17 @@ def test_ap_addresses_the_allocation():
         tensor.ap([[32, 8], [1, 4]], dtype="uint16").array(), tensor.array().view(np.uint16)[:, :4]
     )
     refused("ap-partition", lambda: tensor.ap([[8, 8], [1, 2]]))
-    refused("out-of-bounds", lambda: tensor.ap([[16, 8], [1, 2]], offset=15))
-    refused("out-of-bounds", lambda: tensor.ap([[16, 9], [1, 2]]))
+    refused("out-of-bounds", lambda: tensor.ap([[16, 8], [-1, 2]], offset=15))
     refused("dynamic-dim", lambda: tensor.ap([[16, 8], [1, 2]], vector_offset=tensor))
+
+
+@pytest.mark.parametrize(("pattern", "offset"), [([[16, 8], [1, 2]], 15), ([[16, 9], [1, 2]], 0)])
+def test_a_pattern_that_leaves_the_allocation_may_be_made_and_not_be_used(pattern, offset):
+    # public kernels describe the operand of a last tile before they find that there is none
+    view = numbered((8, 16)).ap(pattern, offset=offset)
+    assert view.shape == tuple(count for _, count in pattern)
+    for use in (view.array, view.region, view[:, :1].region, lambda: view.view("uint8"), lambda: view.ap([[16, 8]])):
+        assert f"with offset {offset} leaves sbuf int32[8, 16]" in refused("out-of-bounds", use)
 
 
 @pytest.mark.parametrize(("meaning", "columns"), [(None, slice(4, 6)), ("view", slice(4, 6)), ("storage", slice(1, 3))])
@@ -213,7 +221,7 @@ def test_hbm_ap_takes_any_pattern_inside_the_tensor():
     tensor = numbered((8, 16), "shared_hbm")
     np.testing.assert_array_equal(tensor.ap([[1, 16], [16, 8]]).array(), tensor.array().T)
     np.testing.assert_array_equal(tensor.ap([[0, 4], [1, 16]]).array(), np.broadcast_to(tensor.array()[0], (4, 16)))
-    refused("out-of-bounds", lambda: tensor.ap([[16, 8], [1, 17]]))
+    refused("out-of-bounds", tensor.ap([[16, 8], [1, 17]]).array)
 
 
 # ---- any chain of views
