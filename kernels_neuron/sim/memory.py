@@ -49,9 +49,12 @@ class Storage:
 
 
 class Coverage:
-    """A set of bytes of one tile, grown region by region."""
+    """A set of bytes of one tile, grown region by region.
 
-    __slots__ = ("mask", "regions", "tile", "whole")
+    It is the union of `regions`, of bytes [low, high) of every partition, and of `mask` where that was needed.
+    """
+
+    __slots__ = ("high", "low", "mask", "regions", "tile", "whole")
 
     # beyond this many distinct regions a byte mask is cheaper than the list
     MAX_REGIONS = 64
@@ -59,6 +62,7 @@ class Coverage:
     def __init__(self, tile: Tile, *, whole: bool = False) -> None:
         self.tile = tile
         self.whole = whole
+        self.low = self.high = 0
         self.regions: dict[Region, None] = {}
         self.mask: np.ndarray | None = None
 
@@ -66,19 +70,30 @@ class Coverage:
         """Take in `region`."""
         if self.whole or region in self.regions:
             return
-        # a region with steps may count bytes twice, so only one interval is taken at its word
-        all_partitions = region.p0 == 0 and region.p1 >= self.tile.partitions
-        if all_partitions and not region.steps and region.width == self.tile.nbytes:
-            self.whole = True
-            self.regions, self.mask = {}, None
-            return
         if self.mask is not None:
             self._mark(region)
+        # a region with steps may count bytes twice, so only one interval is taken at its word
+        if region.p0 == 0 and region.p1 >= self.tile.partitions and not region.steps and self._grow(region):
+            return
         if len(self.regions) < self.MAX_REGIONS:
             self.regions[region] = None
         elif self.mask is None:
             self._build_mask()
             self._mark(region)
+
+    def _grow(self, region: Region) -> bool:
+        """Take bytes of every partition into [low, high), where they are next to it."""
+        end = region.lo + region.width
+        if self.low == self.high:
+            self.low, self.high = region.lo, end
+        elif region.lo <= self.high and end >= self.low:
+            self.low, self.high = min(self.low, region.lo), max(self.high, end)
+        else:
+            return False
+        if self.high - self.low == self.tile.nbytes:
+            self.whole = True
+            self.regions, self.mask = {}, None
+        return True
 
     def add_mask(self, mask: np.ndarray) -> None:
         """Take in the bytes of the tile that `mask` selects, [partitions, bytes]."""
@@ -98,16 +113,16 @@ class Coverage:
         if known is None:
             known = self._build_mask()
             known |= self.whole
-        self.whole, self.regions = False, {}
+        self.whole, self.regions, self.low, self.high = False, {}, 0, 0
         self.select(known, region)[mask] = False
 
     def contains(self, region: Region) -> bool:
         """Whether every byte of `region` is in the set."""
-        if self.whole or region in self.regions:
+        if self.whole or (self.low <= region.lo and region.hi <= self.high) or region in self.regions:
             return True
         if any(mine.covers(region) for mine in self.regions):
             return True
-        if not self.regions and self.mask is None:
+        if not self.regions and self.low == self.high and self.mask is None:
             return False
         mask = self.mask if self.mask is not None else self._build_mask()
         if bool(self._window(mask, region).all()):
@@ -122,7 +137,7 @@ class Coverage:
             return True
         if self.mask is not None:
             return bool(self._window(self.mask, region).any())
-        return any(mine.overlaps(region) for mine in self.regions)
+        return region.overlaps(self._interval()) or any(mine.overlaps(region) for mine in self.regions)
 
     def window(self, region: Region) -> np.ndarray:
         """The set as booleans over `region`, [partitions, bytes]: a copy, which later additions do not change."""
@@ -147,9 +162,12 @@ class Coverage:
 
     def _build_mask(self) -> np.ndarray:
         self.mask = np.zeros((self.tile.partitions, self.tile.nbytes), bool)
-        for region in self.regions:
+        for region in (self._interval(), *self.regions):
             self._mark(region)
         return self.mask
+
+    def _interval(self) -> Region:
+        return Region(self.tile.id, 0, self.tile.partitions, self.low, self.high - self.low)
 
     def _mark(self, region: Region) -> None:
         assert self.mask is not None

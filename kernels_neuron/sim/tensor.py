@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from kernels_neuron.dtypes import ROWS, DType
 from kernels_neuron.dtypes import dtype as as_dtype
 from kernels_neuron.errors import NotSimulated
 
-from . import array
+from . import array, layout
 from .arithmetic import Arithmetic
 from .context import current_scope
 from .locate import fail
@@ -22,6 +21,7 @@ from .memory import MemoryRegion, Storage
 from .switches import resolve
 from .trace import Region
 
+_EVERYTHING = slice(None)
 MAX_VIEW_DIMS = 5  # partition and four free ones; NKI reference, NkiTensor
 
 
@@ -111,13 +111,13 @@ class NkiTensor(Arithmetic):
         name = f"{self.name}: " if self.name else ""
         return f"{name}{self.buffer.value} {self.dtype}{list(self.shape)}"
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
     def __str__(self) -> str:
         from .show import shown
 
         return shown(self)
+
+    def __len__(self) -> int:
+        return self.shape[0]
 
     def __bool__(self) -> bool:
         # `if bias:` asks whether there is a tensor, as the vendor's front end reads it; no value is looked at
@@ -129,11 +129,7 @@ class NkiTensor(Arithmetic):
         if self._layout is None:
             start = self.offset if self.on_chip else None  # where a view of HBM starts changes nothing
             key = (self.shape, self.strides, start, self.dtype, self.partition_stride, self.storage.tile.buffer)
-            self._layout = _LAYOUTS.get(key)
-            if self._layout is None:
-                if len(_LAYOUTS) >= _MAX_LAYOUTS:
-                    _LAYOUTS.clear()
-                self._layout = _LAYOUTS[key] = object()
+            self._layout = layout.layout(key)
         return self._layout
 
     # ---- what instructions use
@@ -141,15 +137,16 @@ class NkiTensor(Arithmetic):
     def array(self) -> np.ndarray:
         """The view as a numpy array over the storage's bytes."""
         if self._array is None:
-            row = ROWS[self.dtype]
-            assert self.storage.data is not None, "a price-only run has no data"
-            strides = tuple(stride * row.itemsize for stride in self.strides)
-            self._array = np.ndarray(self.shape, row.numpy, self.storage.data.data, self.offset * row.itemsize, strides)
+            item, data = self.itemsize, self.storage.data
+            assert data is not None, "a price-only run has no data"
+            strides = [stride * item for stride in self.strides]
+            self._array = np.ndarray(self.shape, ROWS[self.dtype].numpy, data.data, self.offset * item, strides)
         return self._array
 
     def f32(self) -> np.ndarray:
         """The values as float32, [partitions, elements per partition]; may share memory, so it is not written to."""
-        return array.f32(self.array()).reshape(self.shape[0], -1)
+        values = array.f32(self.array())
+        return values if values.ndim == 2 else values.reshape(self.shape[0], -1)
 
     def region(self) -> Region:
         """The bytes this view covers."""
@@ -160,11 +157,11 @@ class NkiTensor(Arithmetic):
     def _make_region(self) -> Region:
         item = self.itemsize
         if not self.on_chip:
-            width, steps = _canonical(self.shape, self.strides, item)
+            width, steps = layout.runs(self.shape, self.strides, item)
             return Region(self.storage.tile.id, 0, 1, self.offset * item, width, steps)
         first, free_offset = divmod(self.offset, self.partition_stride)
         count = 1 if self.strides[0] == 0 else (self.shape[0] - 1) * (self.strides[0] // self.partition_stride) + 1
-        width, steps = _canonical(self.shape[1:], self.strides[1:], item)
+        width, steps = layout.runs(self.shape[1:], self.strides[1:], item)
         return Region(self.storage.tile.id, first, first + count, free_offset * item, width, steps)
 
     # ---- views
@@ -193,21 +190,21 @@ class NkiTensor(Arithmetic):
         return dim
 
     def __getitem__(self, key: Any) -> NkiTensor:
-        keys = _expand(key, self)
-        shape: list[int] = []
-        strides: list[int] = []
-        offset = self.offset
+        shape, strides, offset = list(self.shape), list(self.strides), self.offset
         dropped: list[int] = []
-        for dim, item in enumerate(keys):
-            start, count, step, drop = _bounds(item, self.shape[dim], dim, self)
-            offset += start * self.strides[dim]
+        for dim, item in enumerate(_expand(key, self)):
+            if item is _EVERYTHING:
+                continue
+            start, count, step, drop = _bounds(item, shape[dim], dim, self)
+            offset += start * strides[dim]
             if drop and not (self.on_chip and dim == 0):
-                dropped.append(len(shape))
-            shape.append(count)
-            strides.append(step * self.strides[dim])
-        keep_at_least = 2 if self.on_chip else 1
-        for position in dropped[::-1][max(0, keep_at_least - (len(shape) - len(dropped))) :]:
-            del shape[position], strides[position]
+                dropped.append(dim)
+            shape[dim] = count
+            strides[dim] *= step
+        if dropped:
+            keep_at_least = 2 if self.on_chip else 1
+            for position in dropped[::-1][max(0, keep_at_least - (len(shape) - len(dropped))) :]:
+                del shape[position], strides[position]
         return self._view(shape, strides, offset)
 
     def __setitem__(self, key: Any, value: NkiTensor) -> None:
@@ -472,14 +469,15 @@ def _fill_minus_one(shape: Sequence[int], total: int, tensor: NkiTensor) -> tupl
 
 
 def _expand(key: Any, tensor: NkiTensor) -> list[Any]:
-    keys = list(key) if isinstance(key, tuple) else [key]
+    """One index a dim, _EVERYTHING for those that are not looked at."""
+    keys, ndim = list(key) if isinstance(key, tuple) else [key], len(tensor.shape)
     for at, item in enumerate(keys):
         if item is Ellipsis:
-            keys[at : at + 1] = [slice(None)] * (tensor.ndim - len(keys) + 1)
+            keys[at : at + 1] = [_EVERYTHING] * (ndim - len(keys) + 1)
             break
-    if len(keys) > tensor.ndim:
+    if len(keys) > ndim:
         fail("index-rank", f"{len(keys)} indices for {tensor!r}")
-    return keys + [slice(None)] * (tensor.ndim - len(keys))
+    return keys + [_EVERYTHING] * (ndim - len(keys))
 
 
 def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int, int, bool]:
@@ -490,6 +488,8 @@ def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int
         start, stop, step = item.start, item.stop, item.step
         if step is None and type(start) is int and type(stop) is int and 0 <= start < stop <= size:
             return start, stop - start, 1, False  # the usual slice
+        if start is None and stop is None and step is None and size:
+            return 0, size, 1, False
         step = 1 if item.step is None else item.step
         start = 0 if item.start is None else item.start
         stop = size if item.stop is None else item.stop
@@ -514,31 +514,3 @@ def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int
     if start == stop:
         fail("empty-slice", f"slice {start}:{stop} of dim {dim} of {tensor!r} holds no element", "skip the empty tile")
     return start, -(-(stop - start) // step), step, False
-
-
-_LAYOUTS: dict[tuple[object, ...], object] = {}
-_MAX_LAYOUTS = 16384
-
-
-@functools.lru_cache(maxsize=16384)
-def _canonical(
-    shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
-) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """(interval width, outer steps) in bytes of a set of elements, whatever the order of its dims."""
-    if any(count == 0 for count in shape):
-        return 0, ()
-    dims = sorted(
-        ((stride * itemsize, count) for stride, count in zip(strides, shape, strict=True) if count > 1 and stride),
-        reverse=True,
-    )
-    width = itemsize
-    while dims and dims[-1][0] <= width:
-        stride, count = dims.pop()
-        width = stride * (count - 1) + width
-    steps: list[tuple[int, int]] = []
-    for stride, count in reversed(dims):
-        if steps and steps[-1][0] * steps[-1][1] == stride:
-            steps[-1] = (steps[-1][0], steps[-1][1] * count)
-        else:
-            steps.append((stride, count))
-    return width, tuple(reversed(steps))

@@ -3,7 +3,13 @@
 import enum
 
 
-class engine(enum.Enum):
+class Member(enum.Enum):
+    """An enumeration whose members are quick to look answers up by: each is one object."""
+
+    __hash__ = object.__hash__
+
+
+class engine(Member):
     """Engine an instruction is asked to run on; `unknown` leaves the choice to the compiler."""
 
     unknown = 0
@@ -15,7 +21,7 @@ class engine(enum.Enum):
     sync = 6
 
 
-class reduce_cmd(enum.Enum):
+class reduce_cmd(Member):
     """What a reducing instruction does with the engine's accumulators."""
 
     idle = 0
@@ -25,7 +31,7 @@ class reduce_cmd(enum.Enum):
     load_reduce = 4
 
 
-class dge_mode(enum.Enum):
+class dge_mode(Member):
     """Who makes the descriptors of a DMA: the compiler's choice, software on GpSimdE, hardware, or the host."""
 
     unknown = 0
@@ -34,21 +40,21 @@ class dge_mode(enum.Enum):
     none = 3
 
 
-class oob_mode(enum.Enum):
+class oob_mode(Member):
     """What a dynamic DMA does out of bounds."""
 
     error = 0
     skip = 1
 
 
-class matmul_perf_mode(enum.Enum):
+class matmul_perf_mode(Member):
     """TensorE performance modes."""
 
     none = "none"
     double_row = "double_row"
 
 
-class nc_version(enum.Enum):
+class nc_version(Member):
     """NeuronCore generations."""
 
     gen2 = 2
@@ -68,7 +74,7 @@ class nc_version(enum.Enum):
         return self.value >= other.value
 
 
-class dma_engine(enum.Enum):
+class dma_engine(Member):
     """DMA engine of sendrecv."""
 
     dma = 1

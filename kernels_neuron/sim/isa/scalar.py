@@ -10,6 +10,7 @@ from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.register import require_version
 from kernels_neuron.sim.tensor import NkiTensor
+from kernels_neuron.sim.trace import Price
 
 from .enums import engine as Engine
 from .enums import reduce_cmd as ReduceCmd
@@ -179,11 +180,16 @@ def _steps(
         array.store(dst.array(), result, dst.dtype, core.switches["fp8_overflow"])
 
     columns = [operand for operand in (bias, scale) if isinstance(operand, NkiTensor)]
-    price = PRICES[name](core.arch, facts(engine, dst, data, op=op.name, pointer=bool(columns)))
+    price = _price(core, name, engine, dst, data, op, bool(columns))
     yield Step(engine, price, reads=(data, *columns), writes=(dst,), effect=effect)
     _define(core, dst, command)
     if reduce_res is not None:
         yield _readout(core, reduce_res, accumulators)
+
+
+@once_per_layout
+def _price(core: NeuronCore, name: str, engine: str, dst: NkiTensor, data: NkiTensor, op: Op, pointer: bool) -> Price:
+    return PRICES[name](core.arch, facts(engine, dst, data, op=op.name, pointer=pointer))
 
 
 def _define(core: NeuronCore, dst: NkiTensor, command: ReduceCmd) -> None:

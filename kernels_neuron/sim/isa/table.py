@@ -140,9 +140,11 @@ def _reading_too(steps: Iterator[Step], sources: tuple[NkiTensor, ...]) -> Itera
 def public(entry: Instruction) -> Callable[..., NkiInstruction]:
     """The function that kernels call: the instruction's docstring and signature, acting on the core being run."""
 
+    issue = entry.__call__
+
     @functools.wraps(entry.body)
     def call(*args: Any, **kwargs: Any) -> NkiInstruction:
-        return entry(*args, **kwargs)
+        return issue(*args, **kwargs)
 
     call.__signature__ = entry.signature  # type: ignore[attr-defined]
     return call

@@ -261,6 +261,18 @@ def nc_transpose(
     PSUM dst, VectorE for an SBUF one. dst has data's dtype; fp8 through TensorE lands in 16-bit elements.
     Source: NKI ISA reference, nc_transpose; NKI release notes 0.4.0 (default engine by dst buffer).
     """
+    prices = _transpose_plan(core, dst, data, engine)
+    effect = _transposing(core, dst, data)
+    if len(prices) == 1:
+        yield Step("vector", prices[0], reads=(data,), writes=(dst,), effect=effect)
+        return
+    yield Step("tensor", prices[0], reads=(data,))
+    yield Step("tensor", prices[1], writes=(dst,), effect=effect, matmul=True)
+
+
+@once_per_layout
+def _transpose_plan(core: NeuronCore, dst: NkiTensor, data: NkiTensor, engine: Engine) -> tuple[Price, ...]:
+    """Prices of loading the data and of passing it on TensorE, or the one price on VectorE."""
     require_tile("nc_transpose", "dst", dst, core, ON_CHIP)
     require_tile("nc_transpose", "data", data, core, ON_CHIP)
     if engine not in (Engine.unknown, Engine.tensor, Engine.vector):
@@ -268,10 +280,10 @@ def nc_transpose(
     on_tensor = engine is Engine.tensor or (engine is Engine.unknown and dst.buffer is MemoryRegion.psum)
     if dst.shape[0] != data.free_size or dst.free_size != data.shape[0]:
         fail("transpose-extent", f"nc_transpose of {data!r} gives [{data.free_size}, {data.shape[0]}], dst is {dst!r}")
-    yield from _tensor_transpose(core, dst, data) if on_tensor else _vector_transpose(core, dst, data)
+    return _tensor_transpose(core, dst, data) if on_tensor else _vector_transpose(core, dst, data)
 
 
-def _tensor_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Iterator[Step]:
+def _tensor_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> tuple[Price, ...]:
     require_tile("nc_transpose on tensor", "dst", dst, core, PSUM)
     require_tile("nc_transpose on tensor", "data", data, core, SBUF)
     require_dtype("nc_transpose on tensor", "data", data, _MATMUL_DTYPES)
@@ -283,11 +295,10 @@ def _tensor_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Iter
         )
     require_dtype("nc_transpose", "dst", dst, _SIXTEEN_BIT if data.dtype in _FP8 else (data.dtype,))
     _, cycles = matmul_rows(core.arch, data.dtype, max(data.shape[0], min(64, data.free_size)), transpose=True)
-    yield Step("tensor", load_stationary(core.arch, data.dtype, transpose=True), reads=(data,))
-    yield Step("tensor", matmul(core.arch, cycles), writes=(dst,), effect=_transposing(core, dst, data), matmul=True)
+    return load_stationary(core.arch, data.dtype, transpose=True), matmul(core.arch, cycles)
 
 
-def _vector_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Iterator[Step]:
+def _vector_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> tuple[Price, ...]:
     if max(data.shape[0], data.free_size) > VECTOR_TRANSPOSE_MAX:
         fail(
             "transpose-limit",
@@ -295,13 +306,13 @@ def _vector_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Iter
             "write to PSUM to use TensorE",
         )
     require_dtype("nc_transpose", "dst", dst, (data.dtype,))
-    price = PRICES["nc_transpose"](core.arch, facts("vector", dst, data))
-    yield Step("vector", price, reads=(data,), writes=(dst,), effect=_transposing(core, dst, data))
+    return (PRICES["nc_transpose"](core.arch, facts("vector", dst, data)),)
 
 
 def _transposing(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Callable[[], None]:
     def effect() -> None:
-        flat = data.array().reshape(data.shape[0], -1).T
+        flat = data.array()
+        flat = flat.T if flat.ndim == 2 else flat.reshape(data.shape[0], -1).T
         if data.dtype == dst.dtype:
             dst.array()[...] = flat.reshape(dst.shape)
         else:

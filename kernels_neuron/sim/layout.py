@@ -1,0 +1,40 @@
+"""What views have in common: how one lies in memory, as an object to look answers up by, and as runs of bytes."""
+
+import functools
+
+Key = tuple[object, ...]
+
+_LAYOUTS: dict[Key, object] = {}
+_MAX_LAYOUTS = 16384
+
+
+def layout(key: Key) -> object:
+    """The one object that stands for `key`; hashing that is quicker than hashing the key again and again."""
+    found = _LAYOUTS.get(key)
+    if found is None:
+        if len(_LAYOUTS) >= _MAX_LAYOUTS:
+            _LAYOUTS.clear()
+        found = _LAYOUTS[key] = object()
+    return found
+
+
+@functools.lru_cache(maxsize=16384)
+def runs(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+    """(interval width, outer steps) in bytes of a set of elements, whatever the order of its dims."""
+    if any(count == 0 for count in shape):
+        return 0, ()
+    dims = sorted(
+        ((stride * itemsize, count) for stride, count in zip(strides, shape, strict=True) if count > 1 and stride),
+        reverse=True,
+    )
+    width = itemsize
+    while dims and dims[-1][0] <= width:
+        stride, count = dims.pop()
+        width = stride * (count - 1) + width
+    steps: list[tuple[int, int]] = []
+    for stride, count in reversed(dims):
+        if steps and steps[-1][0] * steps[-1][1] == stride:
+            steps[-1] = (steps[-1][0], steps[-1][1] * count)
+        else:
+            steps.append((stride, count))
+    return width, tuple(reversed(steps))
