@@ -11,7 +11,7 @@ from kernels_neuron.arch import CHIPS
 from kernels_neuron.errors import UsageError
 from kernels_neuron.tables import unknown
 
-from . import dataflow, subset, versions
+from . import dataflow, loops, subset, versions  # noqa: F401  they fill RULES
 from .finding import Finding
 from .known import refused_calls
 from .rule import RULES, Rule
@@ -21,9 +21,19 @@ from .source import Source
 from .target import VERSIONS, Target
 
 __all__ = [
-    "FILE_RULES", "RULES", "VERSIONS", "Finding", "Rule", "Selection", "Target", "dataflow", "lint", "lint_file",
-    "rule_table", "shown_path", "simulator_rules", "subset", "versions",
-]  # fmt: skip
+    "FILE_RULES",
+    "RULES",
+    "VERSIONS",
+    "Finding",
+    "Rule",
+    "Selection",
+    "Target",
+    "lint",
+    "lint_file",
+    "rule_table",
+    "shown_path",
+    "simulator_rules",
+]
 
 UNREADABLE = "NKI001"
 # about a file as a whole: these hold for every version and chip and cannot be silenced in the file

@@ -4,7 +4,7 @@ import ast
 from dataclasses import dataclass
 
 from . import api
-from .source import Source, short
+from .source import RETURNS_TILE, Source, short
 
 # operands an instruction writes; all others are read
 _WRITTEN = {"dst", "dsts", "val_dst", "idx_dst", "reduce_res", "dst_scale", "dst_idx"}
@@ -12,7 +12,10 @@ _WRITTEN = {"dst", "dsts", "val_dst", "idx_dst", "reduce_res", "dst_scale", "dst
 
 @dataclass(frozen=True)
 class Access:
-    """One call of nisa, or of nl.load and nl.store: its operands by name, as expressions."""
+    """One call of nisa, or of a function of nl on tiles: its operands by name, as expressions.
+
+    The target of `tile[..] = nl.load(x)` counts as the operand dst.
+    """
 
     call: ast.Call
     name: str
@@ -35,11 +38,16 @@ def access(source: Source, node: ast.AST) -> Access | None:
     if dotted is None or not isinstance(node, ast.Call):
         return None
     name = short(dotted)
-    signature = api.signature(name) if name.startswith(("nisa.", "nl.load", "nl.store")) else None
-    if signature is None or any(isinstance(each, ast.Starred) for each in node.args):
+    on_tiles = dotted in RETURNS_TILE or name == "nl.store"
+    signature = api.signature(name) if name.startswith("nisa.") or on_tiles else None
+    if (signature is None and not on_tiles) or any(isinstance(each, ast.Starred) for each in node.args):
         return None
-    operands = dict(zip(signature.parameters, node.args, strict=False))
+    parameters = list(signature.parameters) if signature else ["x", "y"]
+    operands = dict(zip(parameters, node.args, strict=False))
     operands |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+    parent = source.parents[node]
+    if on_tiles and isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Subscript):
+        operands["dst"] = parent.targets[0]
     return Access(node, name, operands)
 
 

@@ -3,13 +3,12 @@
 import ast
 from collections.abc import Iterator
 
-from .accesses import Access, access, accesses
+from .accesses import Access, accesses
 from .rule import Hit, rule
 from .source import Loop, Source, base_name, names_in, short
 from .target import BETA, Target
 
 Hits = Iterator[Hit]
-_ON_CHIP = ("nl.sbuf", "nl.psum")
 
 
 @rule(
@@ -19,9 +18,9 @@ _ON_CHIP = ("nl.sbuf", "nl.psum")
     fix="allocate the tile in the shape you index, or slice the tile as it is",
 )  # fmt: skip
 def reshape_then_index(source: Source, target: Target) -> Hits:
-    """`tile.reshape(..)[i]`, at once or through a name, of a tile that the function allocated on chip."""
+    """`tile.reshape(..)[i]`, at once or through a name, of a tile that the function allocated on chip or loaded."""
     for function in source.kernel_code:
-        tiles = _on_chip(source, function)
+        tiles = {*source.tiles(function), *_loaded(source, function)}
         reshaped = {
             name: base_name(values[0])
             for name, values in source.scopes[function].bound.items()
@@ -49,161 +48,9 @@ def _takes_all(index: ast.expr) -> bool:
     )
 
 
-def _on_chip(source: Source, function: ast.AST) -> dict[str, ast.Call]:
-    found = source.allocations(function)
-    return {name: call for name, call in found.items() if source.buffer_of(call) in _ON_CHIP}
-
-
-@rule(
-    "NKI302", "sum kept in SBUF from turn to turn", "note",
-    why="each turn waits for the one before, and in-place sums outside PSUM have differed between the vendor's "
-    "simulator and the device [public reports]",
-    fix="let nc_matmul accumulate in PSUM, or give each turn a tile and add them at the end",
-)  # fmt: skip
-def in_place_sum(source: Source, target: Target) -> Hits:
-    """An instruction in a loop that reads and writes a tile from before the loop, PSUM accumulation apart."""
-    for function, loop, each in _in_loops(source):
-        if each.name in ("nisa.nc_matmul", "nisa.nc_matmul_mx", "nisa.activation", "nisa.activation_reduce"):
-            continue
-        for written in each.writes:
-            name = base_name(written)
-            call = _on_chip(source, function).get(name or "")
-            if call is None or _within(source, call, loop) or _varies(source, written, loop):
-                continue
-            if any(ast.unparse(read) == ast.unparse(written) for read in each.reads):
-                message = f"{name}, allocated before the loop at line {loop.lineno}, is updated in place"
-                yield Hit(each.call, message)
-
-
-@rule(
-    "NKI303", "buffer refilled by every turn of a loop", "note",
-    why="a tile from outside the loop is one address: a turn waits until the one before has read it, where a tile "
-    "allocated inside is its own in every turn [migration guide]",
-    fix="allocate it inside the loop",
-)  # fmt: skip
-def refilled_buffer(source: Source, target: Target) -> Hits:
-    """A tile allocated before a loop, wholly overwritten by a load at the start of each turn and read later in it."""
-    for function in source.kernel_code:
-        tiles = _on_chip(source, function)
-        everything = accesses(source, function)
-        for loop in [node for node in source.inside(function) if isinstance(node, Loop)]:
-            inside = [each for each in everything if _within(source, each.call, loop)]
-            for name, call in tiles.items():
-                before = call.lineno < loop.lineno and not _within(source, call, loop)
-                if before and _refills(source, loop, name, inside):
-                    where = f"the loop at line {loop.lineno}"
-                    yield Hit(loop, f"{name}, allocated at line {call.lineno}, is loaded anew in every turn of {where}")
-
-
-def _refills(source: Source, loop: ast.AST, name: str, inside: list[Access]) -> bool:
-    uses = [each for each in inside if name in {base_name(value) for value in each.operands.values()}]
-    if len(uses) < 2 or not uses[0].name.endswith(("dma_copy", "dma_transpose", "dma_compute")):
-        return False
-    first = next((value for value in uses[0].writes if base_name(value) == name), None)
-    return (
-        first is not None
-        and next(iter(source.loops_of(uses[0].call)), None) is loop  # an inner loop is reported itself
-        and not _varies(source, first, loop)
-        and any(name in {base_name(value) for value in each.reads} for each in uses[1:])
-    )
-
-
-def _varies(source: Source, view: ast.expr, loop: Loop) -> bool:
-    """Whether a view may be another part of its tile in each turn: its index names something the loop binds."""
-    index = names_in(view) - {base_name(view)}
-    return bool(index & source.stores(loop))
-
-
-def _within(source: Source, node: ast.AST, around: ast.AST) -> bool:
-    return any(each is around for each in source.all_around(node))
-
-
-def _in_loops(source: Source) -> Iterator[tuple[ast.AST, Loop, Access]]:
-    for function in source.kernel_code:
-        for each in accesses(source, function):
-            loops = source.loops_of(each.call)
-            if loops:
-                yield function, loops[-1], each
-
-
-@rule(
-    "NKI304", "turns of a parallel loop that depend on each other", "error", until="0.3",
-    why="affine_range promises that no turn needs another one, sums and products apart, and the compiler reorders "
-    "them: the result is wrong on the device [SDK 2.26 documentation, affine_range]",
-    fix="use nl.sequential_range",
-)  # fmt: skip
-def carried_in_parallel(source: Source, target: Target) -> Hits:
-    """A tile that a turn of nl.affine_range reads as the turn before left it, other than to add to it."""
-    for node, name, loop in _carried(source):
-        if not _is_associative(source, node):
-            yield Hit(node, f"{name} is carried from turn to turn of the affine_range at line {loop.lineno}")
-
-
-@rule(
-    "NKI305", "affine_range around a sum kept in SBUF", "warning",
-    why="before 0.3 only sums and products may be carried from turn to turn, and people report wrong ones; from 0.3 on "
-    "affine_range is a plain range and the name promises what does not hold [migration guide, public reports]",
-    fix="use range, or nl.sequential_range before 0.3",
-)  # fmt: skip
-def sum_in_affine_range(source: Source, target: Target) -> Hits:
-    """A tile that a turn of nl.affine_range adds to; from 0.3 on, one that it updates in any way."""
-    for node, name, loop in _carried(source):
-        if target.version >= (0, 3) or _is_associative(source, node):
-            yield Hit(node, f"{name} is carried from turn to turn of the affine_range at line {loop.lineno}")
-
-
-_ASSOCIATIVE = {
-    f"nki.language.{name}" for name in ("add", "multiply", "maximum", "minimum", "bitwise_or", "bitwise_and")
-}
-
-
-def _is_associative(source: Source, node: ast.AST) -> bool:
-    """Whether the order of turns does not matter to an update: sums, products, the largest, the smallest."""
-    if isinstance(node, ast.AugAssign):
-        return isinstance(node.op, ast.Add | ast.Mult)
-    value = node.value if isinstance(node, ast.Assign) else node
-    if isinstance(value, ast.BinOp):
-        return isinstance(value.op, ast.Add | ast.Mult)
-    if source.called(value) in _ASSOCIATIVE:
-        return True
-    found = access(source, value)
-    ops = [found.operands[name] for name in ("op", "op0", "op1") if name in found.operands] if found else []
-    return bool(ops) and all(source.nki_name(op) in _ASSOCIATIVE for op in ops)
-
-
-def _carried(source: Source) -> Iterator[tuple[ast.AST, str, ast.For]]:
-    for function in source.kernel_code:
-        tiles = source.allocations(function)
-        for loop in [node for node in source.inside(function) if isinstance(node, ast.For)]:
-            if source.called(loop.iter) != "nki.language.affine_range":
-                continue
-            seen: set[str] = set()
-            for node in ast.walk(loop):
-                name = _carries(source, node, loop, tiles)
-                if name and name not in seen:
-                    seen.add(name)
-                    yield node, name, loop
-
-
-def _carries(source: Source, node: ast.AST, loop: ast.For, tiles: dict[str, ast.Call]) -> str | None:
-    """The tile from before the loop that a statement updates in place, sums that matmuls make in PSUM apart."""
-    written: list[ast.expr] = []
-    reads: list[ast.expr] = []
-    if isinstance(node, ast.AugAssign):
-        written, reads = [node.target], [node.target]
-    elif isinstance(node, ast.Assign):
-        written, reads = node.targets, [each for each in ast.walk(node.value) if isinstance(each, ast.expr)]
-    elif (found := access(source, node)) is not None:
-        written, reads = found.writes, found.reads
-    texts = {ast.unparse(each) for each in reads if isinstance(each, ast.Name | ast.Subscript)}
-    for each in written:
-        name = base_name(each)
-        call = tiles.get(name or "")
-        if call is None or _within(source, call, loop) or _varies(source, each, loop):
-            continue
-        if source.buffer_of(call) != "nl.psum" and ast.unparse(each) in texts:
-            return name
-    return None
+def _loaded(source: Source, function: ast.AST) -> set[str]:
+    bound = source.scopes[function].bound.items()
+    return {name for name, values in bound if len(values) == 1 and source.called(values[0]) == "nki.language.load"}
 
 
 @rule(
@@ -217,7 +64,7 @@ def accumulate_start(source: Source, target: Target) -> Hits:
     for function in source.kernel_code:
         everything = accesses(source, function)
         for name, call in source.allocations(function).items():
-            if source.buffer_of(call) != "nl.psum" or _escapes(source, function, name):
+            if source.buffer_of(call) != "nl.psum" or _escapes(source, function, name, everything):
                 continue
             products = [each for each in everything if "nc_matmul" in each.name and name in map(base_name, each.writes)]
             if products and all(_is_true(each.operands.get("accumulate")) for each in products):
@@ -230,25 +77,32 @@ def _is_true(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def _escapes(source: Source, function: ast.AST, name: str) -> bool:
-    """Whether a tile is handed to code that this function does not show."""
-    for node in source.inside(function):
-        if isinstance(node, ast.Call) and source.nki_name(node.func) is None:
-            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-            if any(name in names_in(each) for each in arguments):
+def _escapes(source: Source, function: ast.AST, name: str, everything: list[Access]) -> bool:
+    """Whether a tile is used other than as an operand of an instruction: whoever gets it may write it."""
+    operands = {value for each in everything for value in each.operands.values()}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
+            view = _whole_view(source, node)
+            is_stored_into = isinstance(view, ast.Subscript) and isinstance(view.ctx, ast.Store)
+            if view is not None and view not in operands and not is_stored_into:
                 return True
-        if isinstance(node, ast.Assign | ast.Return) and node.value is not None and name in _whole_names(node.value):
-            return True
-    nested = [each for each in source.functions if source.function_of(each) is function]
-    return any(name in names_in(each) for each in nested)
+    return False
 
 
-def _whole_names(node: ast.AST) -> set[str]:
-    """Names passed on as they are, or as views: x, x[..], (x, y), x.reshape(..)."""
-    if isinstance(node, ast.Tuple | ast.List):
-        return set().union(*map(_whole_names, node.elts)) if node.elts else set()
-    name = base_name(node) if isinstance(node, ast.expr) else None
-    return {name} if name else set()
+def _whole_view(source: Source, node: ast.expr) -> ast.expr | None:
+    """The whole of `tile[:n].reshape(..)` around its name; None where only its shape or dtype is read."""
+    while True:
+        parent = source.parents[node]
+        if isinstance(parent, ast.Attribute):
+            if parent.attr in ("shape", "dtype", "ndim", "size", "buffer"):
+                return None
+            node = parent
+        elif (isinstance(parent, ast.Subscript) and parent.value is node) or (
+            isinstance(parent, ast.Call) and parent.func is node
+        ):
+            node = parent
+        else:
+            return node
 
 
 @rule(
@@ -262,7 +116,7 @@ def data_dependent_shape(source: Source, target: Target) -> Hits:
     for node in source.kernel_nodes:
         if isinstance(node, ast.Subscript) and source.nki_name(node.value) is None:
             for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
-                shown = _values_of(source, part) if isinstance(part, ast.Compare) else None
+                shown = _values_of(source, part) if _is_mask(source, part) else None
                 if isinstance(part, ast.Compare) and base_name(node.value) in names_in(part):
                     shown = base_name(node.value)
                 if shown:
@@ -283,10 +137,31 @@ _SIZED = {
 }
 
 
+def _is_mask(source: Source, node: ast.expr) -> bool:
+    """Whether an index picks as many elements as a comparison says: x > 0, or a name for nl.greater(x, 0)."""
+    if isinstance(node, ast.Name):
+        for scope in source.scopes_of(node):
+            if node.id in scope.bound:
+                value = scope.bound[node.id][0] if len(scope.bound[node.id]) == 1 else None
+                return value is not None and _compares(source, value)
+    return _compares(source, node)
+
+
+def _compares(source: Source, node: ast.expr) -> bool:
+    return isinstance(node, ast.Compare) or source.called(node) in _COMPARES
+
+
+_COMPARES = {
+    f"nki.language.{name}" for name in ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
+}
+
+
 def _values_of(source: Source, node: ast.expr) -> str | None:
     """The tile whose values an expression is: tile, tile[0, 0], tile > 0; not tile.shape[0]."""
     if isinstance(node, ast.Compare):
         return next(filter(None, (_values_of(source, each) for each in (node.left, *node.comparators))), None)
+    if isinstance(node, ast.Call) and source.called(node) in _COMPARES:
+        return next(filter(None, (_values_of(source, each) for each in node.args)), None)
     plain = node
     while isinstance(plain, ast.Subscript):
         plain = plain.value
@@ -303,7 +178,7 @@ def index_by_tile(source: Source, target: Target) -> Hits:
     for node in source.kernel_nodes:
         if isinstance(node, ast.Subscript) and source.nki_name(node.value) is None:
             for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
-                shown = None if isinstance(part, ast.Compare) else _values_of(source, part)
+                shown = None if _is_mask(source, part) else _values_of(source, part)
                 if shown:
                     yield Hit(node, f"{ast.unparse(node.value)} is indexed by the tile {shown}")
 
@@ -398,36 +273,28 @@ def unused_allocation(source: Source, target: Target) -> Hits:
 
 
 @rule(
-    "NKI310", "loops on the device inside each other", "warning", since="0.2", until="0.7",
-    why="nested dynamic_range with values carried between turns fails with `Could not find register` "
-    "[release notes 0.4]",
-    fix="unroll the inner loop with range",
+    "NKI314", "tile read that nothing writes", "error", since="0.3",
+    why="fresh SBUF and PSUM hold what was there before; the vendor's simulator puts NaN there, and integers look fine "
+    "[simulator guide]",
+    fix="write the tile first, by dma_copy, memset or an instruction",
 )  # fmt: skip
-def nested_dynamic_loops(source: Source, target: Target) -> Hits:
-    """nl.dynamic_range inside nl.dynamic_range."""
-    for node in source.kernel_nodes:
-        if isinstance(node, ast.For) and source.called(node.iter) == "nki.language.dynamic_range":
-            for outer in source.loops_of(node):
-                if isinstance(outer, ast.For) and source.called(outer.iter) == "nki.language.dynamic_range":
-                    yield Hit(node, f"the dynamic loop runs inside the one at line {outer.lineno}")
-                    break
+def never_written(source: Source, target: Target) -> Hits:
+    """A tile from nl.ndarray that this function alone sees, reads and never writes."""
+    for function in source.kernel_code:
+        everything = accesses(source, function)
+        for name, call in source.tiles(function).items():
+            if source.called(call) != "nki.language.ndarray" or _escapes(source, function, name, everything):
+                continue
+            reads = [each for each in everything if name in map(base_name, each.reads)]
+            stored = any(base_name(node) == name for node in _stored_into(source, function))
+            if reads and not stored and not any(name in map(base_name, each.writes) for each in everything):
+                yield Hit(reads[0].call, f"{reads[0].name} reads {name}, which nothing writes")
 
 
-@rule(
-    "NKI311", "loop on the device inside no_reorder", "error", since="0.2",
-    why="dynamic loops cannot sit inside no_reorder [dynamic loops deep dive]",
-    fix="put no_reorder inside the loop's body",
-)  # fmt: skip
-def dynamic_loop_in_no_reorder(source: Source, target: Target) -> Hits:
-    """nl.fori_loop, nl.while_loop or nl.dynamic_range within `with nl.no_reorder()`."""
-    loops = {f"nki.language.{name}" for name in ("dynamic_range", "fori_loop", "while_loop")}
-    for node in source.kernel_nodes:
-        if source.called(node) in loops:
-            for each in source.around(node):
-                if isinstance(each, ast.With) and any(
-                    source.called(item.context_expr) == "nki.language.no_reorder" for item in each.items
-                ):
-                    yield Hit(node, f"{short(source.called(node) or '')} sits inside nl.no_reorder")
+def _stored_into(source: Source, function: ast.AST) -> list[ast.expr]:
+    """The targets of `tile[..] = x` and `tile[..] += x`."""
+    nodes = source.inside(function)
+    return [node for node in nodes if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)]
 
 
 @rule(

@@ -50,12 +50,19 @@ def capacity(source: Source, target: Target) -> Hits:
             yield found[0]  # type: ignore[misc]
 
 
-def _overfull(source: Source, function: ast.AST, known: Facts, arch: Arch) -> Hit | None:
-    lives = [
+Life = tuple[int, int, str, NkiTensor, ast.Call]  # first and last line, name, tile, where it is allocated
+
+
+def _lives(source: Source, function: ast.AST, known: Facts) -> list[Life]:
+    return [
         (*span, name, known.tiles[call], call)
         for name, call in source.allocations(function).items()
         if call in known.tiles and (span := _span(source, function, name, call)) is not None
     ]
+
+
+def _overfull(source: Source, function: ast.AST, known: Facts, arch: Arch) -> Hit | None:
+    lives = _lives(source, function, known)
     for buffer, capacity in (("sbuf", arch.sbuf_partition_bytes), ("psum", arch.psum_banks * arch.psum_bank_bytes)):
         inside = [each for each in lives if each[3].buffer.value == buffer]
         moments = [[each for each in inside if each[0] <= start <= each[1]] for start, *_ in inside]
@@ -90,6 +97,49 @@ def _span(source: Source, function: ast.AST, name: str, call: ast.Call) -> tuple
         if loops:
             lines.append(loops[-1].end_lineno or loops[-1].lineno)
     return (min(lines), max(lines)) if lines else None
+
+
+@rule(
+    "NKI322", "PSUM tile that ends inside another bank", "warning", chips=("trn1", "trn2"),
+    why="a matmul of these chips writes within one bank of 2 KiB a partition; a tile that is no whole number of banks "
+    "crosses a border somewhere [architecture guides]",
+    fix="take tiles of at most nl.tile_size.psum_bank_fmax float32 elements",
+)  # fmt: skip
+def crossed_bank(source: Source, target: Target) -> Hits:
+    """A PSUM tile of known shape, wider than a bank and not a multiple of one."""
+    arch = target.chips[0]
+    for call, tile in facts(source, target, arch).tiles.items():
+        nbytes = tile.storage.tile.nbytes
+        if tile.buffer.value == "psum" and nbytes > arch.psum_bank_bytes and nbytes % arch.psum_bank_bytes:
+            yield Hit(call, f"the tile takes {nbytes:,} bytes a partition, a bank has {arch.psum_bank_bytes:,}")
+
+
+@rule(
+    "NKI323", "tiles pinned onto each other", "error", since="0.3",
+    why="both are live at the same address: one overwrites the other, and the vendor's simulator keeps them apart "
+    "[simulator guide]",
+    fix="move one of them, or use it only after the last use of the other",
+)  # fmt: skip
+def pinned_overlap(source: Source, target: Target) -> Hits:
+    """Two tiles with address= and known shapes that share bytes and whose uses overlap."""
+    known = facts(source, target, target.chips[0])
+    for function in source.kernel_code:
+        lives = [each for each in _lives(source, function, known) if each[3].storage.tile.address is not None]
+        for position, (start, end, name, tile, call) in enumerate(lives):
+            for other_start, other_end, other_name, other, _ in lives[:position]:
+                if start <= other_end and other_start <= end and _shared_bytes(tile, other):
+                    shared = _shared_bytes(tile, other)
+                    yield Hit(call, f"{name} and {other_name} share {shared} bytes of a partition while both are live")
+
+
+def _shared_bytes(tile: NkiTensor, other: NkiTensor) -> int:
+    one, two = tile.storage.tile, other.storage.tile
+    if one.buffer != two.buffer or one.address is None or two.address is None:
+        return 0
+    (p, byte), (q, other_byte) = one.address, two.address
+    if p >= q + two.partitions or q >= p + one.partitions:
+        return 0
+    return max(0, min(byte + one.nbytes, other_byte + two.nbytes) - max(byte, other_byte))
 
 
 @rule(

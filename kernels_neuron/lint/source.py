@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+from kernels_neuron.sim.isa.ops import OPS
+from kernels_neuron.sim.shim import composite, elementwise
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Loop = ast.For | ast.AsyncFor | ast.While
 
@@ -188,7 +191,7 @@ class Source:
         """The canonical form of a dotted name of nki, of any version; None for other names."""
         return canonical(dotted) if f"{dotted}.".startswith(("nki.", f"{OLD_ROOT}.")) else None
 
-    def called(self, node: ast.AST) -> str | None:
+    def called(self, node: ast.AST | None) -> str | None:
         """`nki_name` of the function a call calls; None for other nodes."""
         return self.nki_name(node.func) if isinstance(node, ast.Call) else None
 
@@ -258,8 +261,9 @@ class Source:
                 continue
             found.add(function)
             for node in self.inside(function):
-                if isinstance(node, ast.Call):
-                    todo += by_name.get(_last_name(node.func), ())
+                # called, or handed on as a value: bodies of loops on the device
+                if isinstance(node, ast.Call | ast.Name):
+                    todo += by_name.get(_last_name(node.func if isinstance(node, ast.Call) else node), ())
         return [each for each in self.functions if each in found]
 
     def _issues(self, function: ast.AST) -> bool:
@@ -330,11 +334,24 @@ class Source:
             return False
         for scope in self.scopes_of(node):
             if name in scope.bound:
-                return (
-                    all(self.called(value) in MAKES_TILE for value in scope.bound[name] if value)
-                    and None not in (scope.bound[name])
-                )
+                values = scope.bound[name]
+                made = all(value is not None and self.called(value) in MAKES_TILE for value in values)
+                return made or (values == [None] and name in self._tensor_arguments.get(scope, ()))
         return False
+
+    @cached_property
+    def _tensor_arguments(self) -> dict[Scope, set[str]]:
+        """The arguments of launched kernels that are tensors for sure: their shape or dtype is read."""
+        found: dict[Scope, set[str]] = {}
+        for function in self.launched:
+            arguments = {each.arg for each in [*function.args.posonlyargs, *function.args.args]}
+            found[self.scopes[function]] = arguments & {
+                node.value.id
+                for node in self.inside(function)
+                if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+                if node.attr in ("shape", "dtype")
+            }
+        return found
 
     def allocations(self, function: ast.AST) -> dict[str, ast.Call]:
         """Name -> the call that allocates it, of names bound once in a function, by nl.ndarray or its like."""
@@ -343,6 +360,11 @@ class Source:
             for name, values in self.scopes[function].bound.items()
             if len(values) == 1 and isinstance(values[0], ast.Call) and self.called(values[0]) in ALLOCATES
         }
+
+    def tiles(self, function: ast.AST) -> dict[str, ast.Call]:
+        """The allocations of a function that lie in SBUF or PSUM."""
+        on_chip = ("nl.sbuf", "nl.psum")
+        return {name: call for name, call in self.allocations(function).items() if self.buffer_of(call) in on_chip}
 
     def buffer_of(self, call: ast.Call) -> str | None:
         """ "nl.sbuf" and the like for an allocation; None where it cannot be read off."""
@@ -355,7 +377,13 @@ class Source:
 
 
 ALLOCATES = frozenset(f"nki.language.{name}" for name in ("ndarray", "zeros", "ones", "full"))
-MAKES_TILE = ALLOCATES | {"nki.language.load", "nki.language.copy", "nki.language.load_transpose2d"}
+# what computes or loads a new tile when it is called
+RETURNS_TILE = frozenset(
+    f"nki.language.{name}"
+    for name in (*OPS, *elementwise.FUNCTIONS, *composite.COMPOSITES, "load", "matmul", "transpose", "broadcast_to")
+    if f"nki.language.{name}" not in ALLOCATES
+)
+MAKES_TILE = ALLOCATES | RETURNS_TILE
 _HOST = ("nki.isa.get_nc_version", "nki.isa.get_nc_sub_version")
 
 

@@ -161,7 +161,8 @@ def dict_key(source: Source, target: Target) -> Hits:
         if isinstance(node, ast.Dict):
             for key in node.keys:
                 literal = isinstance(key, ast.Constant) and not isinstance(key.value, str)
-                if key is not None and (literal or isinstance(key, ast.Tuple)):
+                is_tile = isinstance(key, ast.Name | ast.Subscript) and source.is_tile(_peeled(key))
+                if key is not None and (literal or is_tile or isinstance(key, ast.Tuple)):
                     yield Hit(key, f"the dict has the key {ast.unparse(key)}")
 
 

@@ -19,6 +19,7 @@ class Pair:
     says: str = ""
     nki: str = "0.7"
     header: str | None = None
+    arch: str | None = None
 
 
 def kernel(body, arguments="x"):
@@ -69,6 +70,13 @@ def edges(load, store):
 
 ADD = "nisa.tensor_tensor(dst=acc, data1=acc, data2=t, op=nl.add)"
 DECAY = "nisa.tensor_tensor(dst=acc, data1=acc, data2=t, op=nl.subtract)"
+PINNED = """
+a = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf, address=(0, 0))
+b = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf, address=(0, {byte}))
+nisa.memset(dst=a, value=0.0)
+nisa.memset(dst=b, value=0.0)
+nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.add)
+"""
 UNROLLED = """
 a = nl.ndarray((128, 64), nl.float32, buffer=nl.sbuf)
 for i in range({turns}):
@@ -183,6 +191,13 @@ PAIRS = [
         "values of t",
     ),
     Pair("NKI214", kernel("t = nl.load(x)\nwhile t: pass"), kernel("t = nl.load(x)\nif t: pass"), "values of t"),
+    Pair(
+        "NKI214",
+        kernel("n = x.shape[0]\nwhile x[0, 0] > 0: pass"),
+        kernel("n = x.shape[0]\nwhile n > 128: n -= 128"),
+        "values of x",
+    ),
+    Pair("NKI211", kernel("t = nl.load(x)\nd = {t[0, 0]: 1}"), kernel("d = {'a': x}"), "key t[0, 0]", nki="0.6"),
     Pair("NKI215", kernel("t = nl.load(x)\nf'{t}'"), kernel("t = nl.load(x)\nf'{t.shape}'"), "shows t", nki="0.6"),
     Pair(
         "NKI301",
@@ -196,6 +211,22 @@ PAIRS = [
         kernel(f"t = nl.ndarray((128, 64), {SBUF})\nfor i in range(4):{TURN}"),
         kernel(f"for i in range(4):\n    t = nl.ndarray((128, 64), {SBUF}){TURN}"),
         "the loop at line",
+    ),
+    Pair(
+        "NKI301",
+        kernel("t = nl.load(x)\nu = t.reshape((128, 2, 32))\nnisa.dma_copy(dst=y, src=u[:, 1])"),
+        kernel("t = nl.load(x)\nnisa.dma_copy(dst=y, src=t[:, 32:64])"),
+        "view of t",
+    ),
+    Pair("NKI302", carried("range", "acc[...] = nl.add(acc[...], t)"), carried("range", "u = nl.add(acc, t)"), "acc"),
+    Pair("NKI302", carried("range", "acc[...] += t"), carried("range", "t[...] += acc"), "acc"),
+    Pair(
+        "NKI303",
+        kernel(f"t = nl.ndarray((128, 64), {SBUF})\nfor i in nl.sequential_range(4):\n    t[...] = nl.load(x[i])\n"
+        "    for j in nl.affine_range(2):\n        nl.store(y[j], t)"),
+        kernel("for i in nl.sequential_range(4):\n    t = nl.load(x[i])\n    nl.store(y, t)"),
+        "t, allocated at line",
+        nki="beta",
     ),
     Pair("NKI304", carried("nl.affine_range", DECAY), carried("nl.sequential_range", DECAY), "acc", "beta", BETA),
     Pair("NKI305", carried("nl.affine_range", ADD), carried("nl.sequential_range", ADD), "carried", "beta", BETA),
@@ -212,6 +243,12 @@ PAIRS = [
         kernel("t = nl.load(x)\nu = t[t > 0]"),
         kernel("t = nl.load(x)\nu = nl.where(nl.greater(t, 0), t, t)"),
         "indexed by the values of t",
+    ),
+    Pair(
+        "NKI307",
+        kernel("t = nl.load(x)\nkeep = nl.greater(t, 0)\nu = t[keep]"),
+        kernel("t = nl.load(x)\nkeep = nl.greater(t, 0)\nu = nl.multiply(t, keep)"),
+        "values of keep",
     ),
     Pair(
         "NKI307",
@@ -242,6 +279,12 @@ PAIRS = [
         nki="0.5",
     ),
     Pair(
+        "NKI310",
+        "def inner(i): pass\ndef outer(i):\n    nl.fori_loop(0, 4, inner)\n\n" + kernel("nl.fori_loop(0, 3, outer)"),
+        "def inner(i): pass\ndef outer(i): pass\n\n" + kernel("nl.fori_loop(0, 3, outer)\nnl.fori_loop(0, 4, inner)"),
+        "inside the one at line",
+    ),
+    Pair(
         "NKI311",
         kernel("with nl.no_reorder():\n    nl.fori_loop(0, 4, f)"),
         kernel("nl.fori_loop(0, 4, f)"),
@@ -267,13 +310,32 @@ PAIRS = [
         "nisa.memset(dst=a, value=0.0)\nnisa.memset(dst=b, value=0.0)"),
         "320,000 bytes a partition live in SBUF",
     ),
+    Pair(
+        "NKI314",
+        kernel(f"t = nl.ndarray((128, 64), {SBUF})\nnisa.dma_copy(dst=y, src=t)"),
+        kernel(f"t = nl.ndarray((128, 64), {SBUF})\nnisa.memset(dst=t, value=0.0)\nnisa.dma_copy(dst=y, src=t)"),
+        "reads t, which nothing writes",
+    ),
+    Pair(
+        "NKI322",
+        kernel("p = nl.ndarray((128, 513), nl.float32, buffer=nl.psum)"),
+        kernel("p = nl.ndarray((128, 512), nl.float32, buffer=nl.psum)\nq = nl.ndarray((4, 1024), nl.int32, nl.psum)"),
+        "2,052 bytes",
+        arch="trn2",
+    ),
+    Pair(
+        "NKI323",
+        kernel(PINNED.format(byte=192)),
+        kernel(PINNED.format(byte=256)),
+        "b and a share 64 bytes",
+    ),
     Pair("NKI321", kernel(UNROLLED.format(turns=10000)), kernel(UNROLLED.format(turns=10)), "about 160,000"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: f"{pair.rule}-{pair.says or pair.nki}")
 def test_a_rule_finds_its_breach_and_leaves_the_twin_alone(lint_text, pair):
-    given = {"nki": pair.nki} | ({} if pair.header is None else {"header": pair.header})
+    given = {"nki": pair.nki, "arch": pair.arch} | ({} if pair.header is None else {"header": pair.header})
     found = [each for each in lint_text(pair.illegal, **given) if each.rule == pair.rule]
     assert found, "the breach was not found"
     assert pair.says in found[0].message and found[0].severity == RULES[pair.rule].severity
