@@ -13,10 +13,20 @@ from .operands import Panel, RowBlock, TurnedPanel, itemsize, ranges
 
 ACTIVATIONS = {"gelu": nl.gelu, "gelu_tanh": nl.gelu_apprx_tanh, "silu": nl.silu}
 
-# how a product is cut, unless its caller says otherwise: at most 128, 512 and 128 rows, columns and terms to a TensorE
-# pass; row tiles to a block; and, of one partition, the bytes of a panel of w, of which two meet while one takes over
-# from the other, and of three blocks of x, as they lie and turned, with what is added to the result
-TILES = {"tile_m": 128, "tile_n": 512, "tile_k": 128, "row_tiles": 4, "panel_bytes": 65536, "row_bytes": 49152}
+# how a product is cut, unless its caller says otherwise
+# tile_m, tile_n, tile_k   rows, columns and terms of a TensorE pass: at most 128, 512 and 128
+# row_tiles     row tiles of a block; rows_first of them are loaded before a new panel of w
+# panel_bytes   of one partition, for a panel; two meet while one takes over from the other
+# row_bytes     of one partition, for three blocks of x, as they lie and turned, with what is added to the result
+TILES = {
+    "tile_m": 128,
+    "tile_n": 512,
+    "tile_k": 128,
+    "row_tiles": 4,
+    "rows_first": 1,
+    "panel_bytes": 65536,
+    "row_bytes": 49152,
+}
 PANEL_COLUMNS = 4096
 # of one partition: a contraction block, where K is too deep for a panel of one column tile
 DEEP_BLOCK_BYTES = 32768
@@ -92,7 +102,7 @@ def matmul(
 
 def load(block, panel, step, plan, is_new):
     """Bring in a step's operands; a new panel comes before most rows, unless they are few."""
-    first = len(step.row_tiles) if plan.few_rows else 1
+    first = len(step.row_tiles) if plan.few_rows else min(plan.rows_first, len(step.row_tiles))
     for i in range(first):
         block.load(i)
     if is_new:
@@ -129,13 +139,14 @@ class Plan:
         size = itemsize(weight.dtype)
         rows, cols = row_range[1] - row_range[0], col_range[1] - col_range[0]
         self.few_rows = rows < 4 * tile_m
+        self.rows_first = tiles["rows_first"]
         column_bytes = -(-self.depth // tile_k) * size
         self.kept = column_bytes * tile_n <= tiles["panel_bytes"]
         if self.kept:
             panel = min(tiles["panel_bytes"] // column_bytes, PANEL_COLUMNS)
             # whole column tiles, unless all columns fit: then the rows pass by once
             panel = cols if cols <= panel else panel // tile_n * tile_n
-            row_bytes = 4 * column_bytes * tile_k + 3 * panel * size * (adds is not None)
+            row_bytes = 4 * column_bytes * tile_k + 3 * panel * (size + 4) * (adds is not None)
             row_block = tile_m * max(1, min(tiles["row_tiles"], tiles["row_bytes"] // row_bytes))
             depth_block = self.depth
         else:
@@ -183,7 +194,8 @@ class Result:
     """What happens to sums on their way from PSUM to HBM: bias, epilogue, addend, cast, store.
 
     VectorE adds along columns while it reads PSUM, ScalarE applies the function. With an addend, VectorE is kept for
-    that, and TensorE adds the bias: a product with a row of ones opens each sum.
+    that: GpSimdE adds the bias to the addend before, or, where a function comes between the two, TensorE does, with a
+    product with a row of ones that opens each sum.
     """
 
     def __init__(self, dtype, bias, load_addend, store, epilogue):
@@ -192,6 +204,7 @@ class Result:
         self.load_addend = load_addend
         self.store = store
         self.function = ACTIVATIONS.get(epilogue)
+        self.opens_with_bias = bias is not None and load_addend is not None and self.function is not None
         self.sums = {}
         self.opened = set()
         self.biases = {}
@@ -202,7 +215,7 @@ class Result:
     def load(self, step):
         """Bring in what the end of this step's sums needs."""
         if self.bias is not None and step.col not in self.biases:
-            copies = 1 if self.load_addend else nl.tile_size.pmax
+            copies = 1 if self.opens_with_bias else nl.tile_size.pmax
             tile = nl.ndarray((copies, step.col_end - step.col), dtype=self.dtype, buffer=nl.sbuf)
             row = self.bias[step.col : step.col_end].expand_dim(0).broadcast(0, copies)
             # ScalarE has nothing to do yet, and its queue does not stand behind the panels of w
@@ -212,14 +225,22 @@ class Result:
             for row, row_end in step.row_tiles:
                 tile = nl.ndarray((row_end - row, step.col_end - step.col), dtype=self.dtype, buffer=nl.sbuf)
                 self.load_addend(tile, row, step.col)
-                self.addends[row, step.col] = tile
+                self.addends[row, step.col] = self._with_bias(tile, self.biases.get(step.col))
+
+    def _with_bias(self, addend, bias):
+        if bias is None or self.opens_with_bias:
+            return addend
+        both = nl.ndarray(addend.shape, dtype=nl.float32, buffer=nl.sbuf)
+        bias = bias[: addend.shape[0]]
+        nisa.tensor_tensor(dst=both, data1=addend, data2=bias, op=nl.add, engine=nisa.engine.gpsimd)
+        return both
 
     def accumulator(self, step, i, t):
         """The PSUM tile of row tile i and column tile t, opened with the bias where TensorE adds it."""
         (row, row_end), (col, col_end) = step.row_tiles[i], step.col_tiles[t]
         if step.is_first_depth:
             self.sums[row, col] = nl.ndarray((row_end - row, col_end - col), dtype=nl.float32, buffer=nl.psum)
-            if self.bias is not None and self.load_addend:
+            if self.opens_with_bias:
                 self._open_with_bias(self.sums[row, col], step, t)
                 self.open(step, i, t)
         return self.sums[row, col]

@@ -4,12 +4,14 @@ import nki
 import nki.isa as nisa
 import nki.language as nl
 
-from ..common.matmul import TILES, matmul, share_block
-from ..common.operands import TurnedPanel, itemsize
+from ..common import matmul as product
+from ..common.operands import TurnedPanel, itemsize, ranges
+from ..common.tuning import tiles_for
+from .tuned import TUNED
 
-# of one partition: image rows of three steps, and a panel of weight
-IMAGE_BYTES = 98304
-PANEL_BYTES = 32768
+# those of common/matmul.py, and, of one partition, the bytes of image rows of three steps; weight is loaded before the
+# image, as it has to be turned
+TILES = {**product.TILES, "rows_first": 0, "panel_bytes": 32768, "image_bytes": 98304}
 # dims of one access pattern
 MAX_DIMS = 5
 
@@ -34,16 +36,18 @@ def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=
     outer, lines, run = grid or _dense_grid(image.shape, weight.shape[-1])
     (images, _), (height, _), (width, _) = outer
     columns = weight.shape[0]
-    patches = Patches(image, outer, lines, run)
+    sizes = {"M": images * height * width, "K": weight.size // columns, "N": columns}
+    tiles = tiles_for(TUNED, TILES, image.dtype, sizes)
+    patches = Patches(image, outer, lines, run, tiles)
     tokens = Tokens(images, height * width, columns, image.dtype, class_token, position)
     if class_token is not None and nl.program_id(0) == 0:
         tokens.store_class_token()
 
     tile_m = _tile_rows(height, width, patches.most_rows())
-    rows, cols = share_block(images * height * width, columns, tile_m, nl.tile_size.psum_bank_fmax)
+    rows, cols = product.share_block(sizes["M"], columns, tile_m, nl.tile_size.psum_bank_fmax)
     # column tiles of one size, so that all columns of a row are one panel and the image is loaded once
-    most = min(nl.tile_size.psum_bank_fmax, PANEL_BYTES // (patches.steps * itemsize(image.dtype)))
-    matmul(
+    most = min(nl.tile_size.psum_bank_fmax, tiles["panel_bytes"] // (patches.steps * itemsize(image.dtype)))
+    product.matmul(
         load_x=patches.load,
         weight=weight.reshape((columns, patches.depth)),
         store=tokens.store,
@@ -54,10 +58,10 @@ def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=
         transposed_weight=True,
         operands=(patches.row_block, patches.panel),
         tiles={
+            **tiles,
             "tile_m": tile_m,
             "tile_n": _even_split(max(1, cols[1] - cols[0]), most),
             "tile_k": patches.partitions,
-            "panel_bytes": PANEL_BYTES,
         },
     )
     return tokens.out
@@ -104,9 +108,9 @@ class Patches:
     step k of the contraction takes element k of every copy.
     """
 
-    def __init__(self, image, outer, lines, run):
+    def __init__(self, image, outer, lines, run, tiles):
         self.memory = image.reshape((image.size,))
-        self.outer, self.lines, self.run = outer, lines, run
+        self.outer, self.lines, self.run, self.tiles = outer, lines, run, tiles
         self.count = 1
         for size, _ in lines:
             self.count *= size
@@ -119,8 +123,8 @@ class Patches:
     def most_rows(self):
         """Patches that a tile may hold, so that the row blocks of three steps fit."""
         size = itemsize(self.memory.dtype)
-        tiles = max(1, min(TILES["row_tiles"], TILES["row_bytes"] // (4 * self.depth * size)))
-        return min(nl.tile_size.pmax, IMAGE_BYTES // (3 * tiles * self.run * size))
+        tiles = max(1, min(self.tiles["row_tiles"], self.tiles["row_bytes"] // (4 * self.depth * size)))
+        return min(nl.tile_size.pmax, self.tiles["image_bytes"] // (3 * tiles * self.run * size))
 
     def row_block(self, load_x, x, step, plan, dtype):
         """Rows of a step, as common/matmul.py asks for them."""
@@ -181,9 +185,9 @@ class LinePanel(TurnedPanel):
         self.patches = patches
 
     def load(self, t):
-        """Bring in column tile t."""
-        col, col_end = self.step.col_tiles[t]
-        self.loaded[t] = self._load_rows(self.weight[col:col_end])
+        """Bring in column tile t, in parts, so that the first can be turned while others are on their way."""
+        parts = ranges(*self.step.col_tiles[t], nl.tile_size.pmax)
+        self.loaded[t] = [(self._load_rows(self.weight[col:end])[0][0], col - parts[0][0]) for col, end in parts]
 
     def ready(self, t):
         """Turn column tile t, if there is one and it is not turned yet."""
@@ -191,16 +195,16 @@ class LinePanel(TurnedPanel):
             return
         col, col_end = self.step.col_tiles[t]
         parts, patches = self.loaded.pop(t), self.patches
-        dtype, cols = parts[0][0].dtype, col_end - col
-        tile = nl.ndarray((patches.partitions, patches.steps, cols), dtype=dtype, buffer=nl.sbuf)
-        together = max(1, nl.tile_size.psum_bank_fmax_bytes // (cols * itemsize(dtype)))
-        for k in range(0, patches.steps, together):
-            end = min(patches.steps, k + together)
-            bank = nl.ndarray((patches.partitions, end - k, cols), dtype=dtype, buffer=nl.psum)
-            for step in range(k, end):
-                for part, left in parts:
-                    _turn_step(bank[:, step - k, left : left + part.shape[0]], part, patches, step)
-            nisa.tensor_copy(dst=tile[:, k:end], src=bank)
+        dtype = parts[0][0].dtype
+        tile = nl.ndarray((patches.partitions, patches.steps, col_end - col), dtype=dtype, buffer=nl.sbuf)
+        for part, left in parts:
+            cols = part.shape[0]
+            together = max(1, nl.tile_size.psum_bank_fmax_bytes // (cols * itemsize(dtype)))
+            for k, end in ranges(0, patches.steps, together):
+                bank = nl.ndarray((patches.partitions, end - k, cols), dtype=dtype, buffer=nl.psum)
+                for step in range(k, end):
+                    _turn_step(bank[:, step - k], part, patches, step)
+                nisa.tensor_copy(dst=tile[:, k:end, left : left + cols], src=bank)
         self.tiles[t] = tile
 
 

@@ -154,12 +154,12 @@ def test_a_class_ends_at_a_power_of_two(size, power):
 # ---- workers that die
 
 
-MANY = "free  = [" + ", ".join(str(free) for free in range(256, 2048, 8)) + "]"
+MANY = "free  = [" + ", ".join(str(free) for free in range(256, 2048, 32)) + "]"
 
 
 @pytest.fixture
 def many(tunable):
-    """The kernel with 224 candidates a task."""
+    """The kernel with 56 candidates a task."""
     change(tunable / "spec.toml", "free  = [512, 1024, 2048, 4096, 65536]", MANY)
     return tunable
 
@@ -212,7 +212,7 @@ def test_a_dask_cluster_of_two_gives_the_same_rows_though_a_worker_is_killed(man
     assert killed == [victim]
     assert rows == search(BOTH, journal=many / "fresh.jsonl", write=False).rows
     journal = (many.parents[1] / "out" / "tune" / "swish.jsonl").read_text().splitlines()
-    assert len(journal) == len({json.dumps([line["task"], line["tiles"]]) for line in map(json.loads, journal)}) == 448
+    assert len(journal) == len({json.dumps([line["task"], line["tiles"]]) for line in map(json.loads, journal)}) == 112
 
 
 def test_a_scheduler_that_does_not_answer_is_a_usage_error(monkeypatch):
