@@ -16,7 +16,8 @@ def kernel(*lines, arguments="x"):
 
 
 def errors(findings):
-    return {each.rule for each in findings if each.severity == "error"}
+    """The rules broken; these texts leave tiles unwritten where that is beside the point."""
+    return {each.rule for each in findings if each.severity == "error"} - {"NKI314"}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_a_shape_is_followed_through_constants_loops_and_the_limits_of_the_chip(
 )
 def test_an_operand_in_the_wrong_memory_is_named(lint_text, call, says):
     shapes = (f"t = {tile('x.shape')}", f"p = {tile('x.shape', buffer='psum')}")
-    found = [each for each in lint_text(kernel(*shapes, call)) if each.severity == "error"]
+    found = [each for each in lint_text(kernel(*shapes, call), ignore=["NKI314"]) if each.severity == "error"]
     assert len(found) == 1 and says in found[0].message, found
 
 
@@ -108,9 +109,11 @@ def test_psum_has_eight_banks(lint_text, count):
 
 
 def test_tiles_used_one_after_the_other_share_the_room(lint_text):
-    lines = [f"a, b = {tile((128, 200000), 'uint8')}, {tile((128, 200000), 'uint8')}"]
-    lines += ["nisa.memset(dst=a, value=0)", "nisa.memset(dst=b, value=0)"]
-    assert errors(lint_text(kernel(*lines))) == set()
+    lines = [f"a = {tile((128, 30000))}", f"b = {tile((128, 30000))}"]
+    lines += ["nisa.memset(dst=a, value=0.0)", "nisa.memset(dst=b, value=0.0)"]
+    assert errors(lint_text(kernel(*lines), arch="trn1")) == set()
+    both = "nisa.tensor_tensor(dst=a, data1=a, data2=b, op=nl.add)"
+    assert errors(lint_text(kernel(*lines, both), arch="trn1")) == {"NKI320"}
 
 
 def test_a_reshape_across_partitions_is_refused_and_one_of_the_free_axes_is_not(lint_text):
