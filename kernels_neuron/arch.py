@@ -7,10 +7,22 @@ off, assumed; a chip that takes a number over from another one says so as `assum
 """
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from .errors import UsageError
+
+
+# Which engine runs an instruction when the kernel leaves the choice to the compiler, the same for all kernels.
+# The real compiler balances load; no rule is published, so each line is `assumed` unless it says otherwise.
+DEFAULT_ENGINE: Final = {
+    "tensor_copy": "vector",  # assumed; VectorE is the only engine with fast modes for it [arch3]
+    "tensor_scalar": "vector",  # assumed
+    "tensor_tensor": "vector",  # [isa] all-integer operands outside PSUM go to GpSimdE
+    "memset": "vector",  # assumed; GpSimdE when the destination is 32-bit and larger would be as likely
+    "dma_load": "sync",  # [trace] every hardware load of the public traces is triggered there
+    "dma_store": "scalar",  # [trace] every hardware store of the public traces is triggered there
+}
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,9 @@ class Arch:
     act_table_load_ns: float = 1283.0  # [trace]; 1300 [read]
     throttle_window_ns: float = 4096 / 1.2  # [trace] 4096 cycles at 1.2 GHz
     throttle_threshold: float = 3 / 8  # [trace]
+
+    # the engine of an instruction that leaves it open; a profile may try another choice
+    default_engine: dict[str, str] = field(default_factory=lambda: DEFAULT_ENGINE)
 
     dma_engines: int = 16  # [dma]
     dma_max_descriptor_bytes: int = 4096  # [trace]
@@ -240,18 +255,6 @@ TRN3: Final = replace(
 
 CHIPS: Final = {"trn1": TRN1, "trn2": TRN2, "trn3": TRN3}
 _ALIASES: Final = {"inf2": "trn1", "gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
-
-# Which engine runs an instruction when the kernel leaves the choice to the compiler, the same for all kernels.
-# The real compiler balances load; no rule is published, so each line is `assumed` unless it says otherwise.
-DEFAULT_ENGINE: Final = {
-    "tensor_copy": "vector",  # assumed; VectorE is the only engine with fast modes for it [arch3]
-    "tensor_scalar": "vector",  # assumed
-    "tensor_tensor": "vector",  # [isa] all-integer operands outside PSUM go to GpSimdE
-    "memset": "vector",  # assumed; GpSimdE when the destination is 32-bit and larger would be as likely
-    "dma_load": "sync",  # [trace] every hardware load of the public traces is triggered there
-    "dma_store": "scalar",  # [trace] every hardware store of the public traces is triggered there
-}
-
 
 # Who makes the descriptors of a DMA when the kernel leaves dge_mode open: "hw", "sw" (GpSimdE) or "none", beforehand.
 DEFAULT_DGE: Final = {

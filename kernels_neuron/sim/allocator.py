@@ -1,7 +1,10 @@
-"""The C allocator's settings: temporaries of tile size are reused instead of being returned to the system each time."""
+"""Settings of the allocators below a run: C's reuses temporaries of tile size, Python's looks for cycles less often."""
 
 import ctypes
 import functools
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 # glibc's <malloc.h>
 _M_TRIM_THRESHOLD = -1
@@ -22,3 +25,23 @@ def keep_freed_pages() -> bool:
     except (AttributeError, OSError):  # musl, macOS, Windows
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT_BYTES) and mallopt(_M_TRIM_THRESHOLD, _KEEP_BYTES))
+
+
+_ALLOCATIONS = 20_000  # what about 2,000 instructions leave in a trace
+
+
+@contextmanager
+def fewer_collections() -> Iterator[None]:
+    """While open, Python looks for cycles every 20,000 new objects: a trace has none, and walking it takes long.
+
+    Not never: a kernel whose closures hold each other would keep all its tiles until the end.
+    """
+    before = gc.get_threshold()
+    if not 0 < before[0] < _ALLOCATIONS:
+        yield
+        return
+    gc.set_threshold(_ALLOCATIONS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

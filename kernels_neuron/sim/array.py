@@ -70,6 +70,15 @@ def matmul(stationary: np.ndarray, moving: np.ndarray, matmul_sum: Any, out: np.
     return np.matmul(stationary.T, moving, out=out)
 
 
+def transposed(values: np.ndarray) -> np.ndarray:
+    """values.T of a [rows, columns] array, as a view of a copy that is quick to read column by column."""
+    rows, columns = values.shape
+    # rows a power of two apart share few places of the cache: four times slower for a tile of 128 by 128 float32
+    apart = np.empty((rows, columns + 64 // values.itemsize), values.dtype)[:, :columns]
+    apart[...] = values
+    return apart.T
+
+
 def torch_unary(name: str) -> Callable[[np.ndarray], np.ndarray]:
     """The torch function `name` over float32 arrays; torch is several times faster than numpy on exp, tanh and erf."""
 

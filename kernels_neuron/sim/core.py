@@ -281,10 +281,10 @@ def _checked_shape(shape: Sequence[int], buffer: Any) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)):
         shape = (int(shape),)
     try:
-        sizes = tuple(int(size) for size in shape)
+        sizes = tuple([int(size) for size in shape])
     except TypeError:
         fail("shape-type", f"shape takes compile-time integers, got {shape!r}")
-    if any(size < 1 for size in sizes) or not sizes:
+    if not sizes or min(sizes) < 1:
         fail("shape-empty", f"a tensor has at least one element, got shape {list(sizes)}")
     if len(sizes) > MAX_TENSOR_DIMS and getattr(buffer, "on_chip", False):
         fail("view-rank", f"an on-chip tensor has at most {MAX_TENSOR_DIMS} dims, got {list(sizes)}")

@@ -9,7 +9,7 @@ from typing import NoReturn
 from kernels_neuron.errors import KernelError
 
 _HERE = str(Path(__file__).parent)
-_IS_OURS: dict[str, bool] = {}
+_OURS: set[str] = set()
 
 
 def calling_frame() -> FrameType:
@@ -17,11 +17,10 @@ def calling_frame() -> FrameType:
     frame = sys._getframe(1)
     while frame.f_back is not None:
         file = frame.f_code.co_filename
-        ours = _IS_OURS.get(file)
-        if ours is None:
-            ours = _IS_OURS[file] = file.startswith(_HERE)
-        if not ours:
-            break
+        if file not in _OURS:
+            if not file.startswith(_HERE):
+                break
+            _OURS.add(file)
         frame = frame.f_back
     return frame
 

@@ -17,7 +17,7 @@ from kernels_neuron.errors import KernelError, UsageError
 from kernels_neuron.settings import Settings
 
 from . import unwritten
-from .allocator import keep_freed_pages
+from .allocator import fewer_collections, keep_freed_pages
 from .context import Run, Scope, current_scope, launching, running, using
 from .core import NeuronCore, whole
 from .isa.split import require_triggered
@@ -162,6 +162,7 @@ def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope:
         return launch_ranks(kernel, [(args, kwargs)], scope)[0]
 
 
+@fewer_collections()
 def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], scope: Scope) -> list[Any]:
     """Run one launch per rank, each with its own arguments, side by side; the outputs by rank."""
     keep_freed_pages()

@@ -193,8 +193,14 @@ class NkiTensor(Arithmetic):
         shape, strides, offset = list(self.shape), list(self.strides), self.offset
         dropped: list[int] = []
         for dim, item in enumerate(_expand(key, self)):
-            if item is _EVERYTHING:
-                continue
+            if type(item) is slice and item.step is None:
+                first = 0 if item.start is None else item.start
+                end = shape[dim] if item.stop is None else item.stop
+                if type(first) is int and type(end) is int and 0 <= first < end <= shape[dim]:
+                    # the usual slice; all others are looked at one by one
+                    offset += first * strides[dim]
+                    shape[dim] = end - first
+                    continue
             start, count, step, drop = _bounds(item, shape[dim], dim, self)
             offset += start * strides[dim]
             if drop and not (self.on_chip and dim == 0):
@@ -469,7 +475,7 @@ def _fill_minus_one(shape: Sequence[int], total: int, tensor: NkiTensor) -> tupl
 
 
 def _expand(key: Any, tensor: NkiTensor) -> list[Any]:
-    """One index a dim, _EVERYTHING for those that are not looked at."""
+    """One index a dim."""
     keys, ndim = list(key) if isinstance(key, tuple) else [key], len(tensor.shape)
     for at, item in enumerate(keys):
         if item is Ellipsis:
@@ -485,11 +491,6 @@ def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int
     if isinstance(item, Ds):
         start, stop, step = item.start, item.start + item.size, 1
     elif isinstance(item, slice):
-        start, stop, step = item.start, item.stop, item.step
-        if step is None and type(start) is int and type(stop) is int and 0 <= start < stop <= size:
-            return start, stop - start, 1, False  # the usual slice
-        if start is None and stop is None and step is None and size:
-            return 0, size, 1, False
         step = 1 if item.step is None else item.step
         start = 0 if item.start is None else item.start
         stop = size if item.stop is None else item.stop

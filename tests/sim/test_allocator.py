@@ -1,9 +1,12 @@
-"""The C allocator keeps the pages of freed temporaries once a kernel ran."""
+"""The C allocator keeps the pages of freed temporaries; Python looks for cycles less often during a run."""
 
+import gc
 import subprocess
 import sys
 
 import pytest
+
+from kernels_neuron.sim.allocator import fewer_collections
 
 PROBE = """
 import resource
@@ -29,3 +32,21 @@ def test_temporaries_of_tile_size_reuse_their_pages():
         pytest.skip("this C library has no mallopt")
     # 200 rounds of three 256 KiB arrays are 38,400 pages of 4 KiB
     assert faults < 2000
+
+
+def test_cycles_are_looked_for_less_often_during_a_run_and_as_before_after_it():
+    before = gc.get_threshold()
+    with pytest.raises(ValueError, match="inside"), fewer_collections():
+        assert gc.get_threshold()[0] > before[0]
+        raise ValueError("inside")
+    assert gc.get_threshold() == before
+
+
+def test_a_process_that_looks_for_cycles_itself_is_left_alone():
+    before = gc.get_threshold()
+    gc.set_threshold(0)
+    try:
+        with fewer_collections():
+            assert gc.get_threshold()[0] == 0
+    finally:
+        gc.set_threshold(*before)

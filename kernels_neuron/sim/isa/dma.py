@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels_neuron.arch import DEFAULT_DGE, DEFAULT_ENGINE
+from kernels_neuron.arch import DEFAULT_DGE
 from kernels_neuron.dtypes import ROWS, DType
 from kernels_neuron.sim import array
 from kernels_neuron.sim.core import NeuronCore, Step
@@ -242,7 +242,7 @@ def trigger_of(name: str, core: NeuronCore, dst: NkiTensor, mode: str, asked: En
         return asked.name
     if mode == "sw":
         return "gpsimd"
-    return DEFAULT_ENGINE["dma_store" if dst.buffer in HBM else "dma_load"]
+    return core.arch.default_engine["dma_store" if dst.buffer in HBM else "dma_load"]
 
 
 def transfer_of(dst: NkiTensor, src: NkiTensor, mode: str, rate: float = 1.0) -> Transfer:

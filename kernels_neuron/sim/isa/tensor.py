@@ -312,7 +312,7 @@ def _vector_transpose(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> tupl
 def _transposing(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Callable[[], None]:
     def effect() -> None:
         flat = data.array()
-        flat = flat.T if flat.ndim == 2 else flat.reshape(data.shape[0], -1).T
+        flat = array.transposed(flat if flat.ndim == 2 else flat.reshape(data.shape[0], -1))
         if data.dtype == dst.dtype:
             dst.array()[...] = flat.reshape(dst.shape)
         else:

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels_neuron.arch import DEFAULT_ENGINE
 from kernels_neuron.dtypes import ROWS, Row
 from kernels_neuron.sim import array
 from kernels_neuron.sim.core import NeuronCore, Step
@@ -50,9 +49,9 @@ def alu(op: Op, left: np.ndarray, right: Any, owned: bool = False) -> np.ndarray
 
 
 def choose_engine(name: str, core: NeuronCore, asked: Engine, allowed: tuple[str, ...], *operands: NkiTensor) -> str:
-    """The engine that runs the instruction: the one asked for, else arch.DEFAULT_ENGINE; GpSimdE reaches no PSUM."""
+    """The engine that runs the instruction: the one asked for, else arch.default_engine; GpSimdE reaches no PSUM."""
     require_enum(name, "engine", asked, Engine)
-    chosen = DEFAULT_ENGINE[name] if asked is Engine.unknown else asked.name
+    chosen = core.arch.default_engine[name] if asked is Engine.unknown else asked.name
     if chosen not in allowed:
         fail("engine", f"{name} runs on {', '.join(allowed)}, got {chosen}")
     if chosen == "gpsimd" and any(tensor.buffer is MemoryRegion.psum for tensor in operands):
