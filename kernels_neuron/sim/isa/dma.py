@@ -300,7 +300,8 @@ def dma_compute(
             fail("dma-size", f"dma_compute takes equal element counts, dst is {dst!r} and a src is {source!r}")
     if require_op("dma_compute", "reduce_op", reduce_op).name != "add":
         fail("op-kind", f"dma_compute adds, got reduce_op={reduce_op!r}")
-    if scales is not None and (len(scales) != len(sources) or any(scale != 1.0 for scale in scales)):
+    listed = isinstance(scales, (tuple, list)) and len(scales) == len(sources)
+    if scales is not None and not (listed and all(scale == 1.0 for scale in scales)):
         fail("dma-scales", f"dma_compute takes scales None or 1.0 for each src, got {scales!r}")
     indexed = [tensor for tensor in (dst, *sources) if isinstance(tensor, DynamicTensor)]
     if indexed:

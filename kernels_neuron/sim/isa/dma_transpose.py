@@ -111,7 +111,8 @@ def _price(core: NeuronCore, dst: NkiTensor, src: NkiTensor, mode: str) -> Price
 
 def _transpose_order(dst: NkiTensor, src: NkiTensor, axes: tuple[int, ...] | None) -> tuple[int, ...]:
     order = _TRANSPOSE_AXES.get(src.ndim)
-    if order is None or (axes is not None and tuple(axes) != order):
+    given = tuple(axes) if isinstance(axes, (tuple, list)) else axes
+    if order is None or (axes is not None and given != order):
         fail(
             "dma-transpose",
             f"dma_transpose permutes 2-D by (1, 0), 3-D by (2, 1, 0), 4-D by (3, 1, 2, 0), got {src!r} and axes {axes}",

@@ -210,9 +210,10 @@ def _require_mx_extent(core: NeuronCore, dst: NkiTensor, stationary: NkiTensor, 
 
 
 def _require_row_tile(stationary: NkiTensor, position: tuple[int, ...] | None, size: tuple[int, ...] | None) -> None:
-    if not position and not size:
+    if position in ((), None) and size in ((), None):
         return
-    if not position or not size or len(position) != 2 or len(size) != 2:
+    pairs = [isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in (position, size)]
+    if not all(pairs) or position is None or size is None:
         fail("pe-tile", f"nc_matmul_mx takes tile_position and tile_size together, got {position!r} and {size!r}")
     rows, columns = size
     if (

@@ -91,8 +91,9 @@ def tensor_reduce(
 
 def _kept_elements(data: NkiTensor, axis: Any) -> int:
     """Elements per partition that are left, after checking `axis`."""
-    axes = [axis] if isinstance(axis, (int, np.integer)) else list(axis)
-    axes = sorted(int(dim) + (data.ndim if dim < 0 else 0) for dim in axes)
+    axes = list(axis) if isinstance(axis, (tuple, list)) else [axis]
+    whole = all(isinstance(dim, (int, np.integer)) and not isinstance(dim, bool) for dim in axes)
+    axes = sorted(int(dim) + (data.ndim if dim < 0 else 0) for dim in axes) if whole else []
     if not axes or axes[0] < 1 or axes != list(range(axes[0], data.ndim)):
         hint = "reorder the free dims with permute so that the reduced ones come last"
         fail("reduce-axis", f"tensor_reduce takes trailing free dims of {data!r} as axis, got {axis!r}", hint)

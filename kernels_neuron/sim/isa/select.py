@@ -204,7 +204,8 @@ def range_select(
             "range-start",
             f"range_select takes an integer range_start that keeps indices within 2**24, got {range_start!r}",
         )
-    if np.float32(on_false_value) != np.float32(FP32_MIN):
+    number = isinstance(on_false_value, (int, float, np.integer, np.floating))
+    if not number or np.float32(on_false_value) != np.float32(FP32_MIN):
         fail("on-false-value", f"range_select takes on_false_value {FP32_MIN!r} alone, got {on_false_value!r}")
     price = PRICES["range_select"](core.arch, facts("vector", dst, on_true_tile))
 

@@ -33,6 +33,9 @@ def nc_stream_shuffle(
         fail(
             "operand-extent", f"nc_stream_shuffle takes equal elements per partition, dst is {dst!r} and src is {src!r}"
         )
+    listed = isinstance(shuffle_mask, (tuple, list, range, np.ndarray))
+    if not listed or not all(isinstance(entry, (int, np.integer)) for entry in shuffle_mask):
+        fail("shuffle-mask", f"nc_stream_shuffle takes a mask of 32 entries, got {shuffle_mask!r}")
     mask = [int(entry) for entry in shuffle_mask]
     if len(mask) != QUADRANT or any(not (0 <= entry < QUADRANT or entry == KEEP) for entry in mask):
         fail("shuffle-mask", f"nc_stream_shuffle takes a mask of 32 entries from 0 to 31 or 255, got {mask}")

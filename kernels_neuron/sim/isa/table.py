@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from kernels_neuron.sim.context import core_or_none, current_core
 from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.dynamic import DynamicTensor, settled
@@ -27,6 +29,7 @@ class Instruction:
     since    the first NKI version that has it, None where every version from 0.3 on does
     module   "isa" or "collectives", where kernels find it
     changed  the version from which on the signature is this one, None where it always was
+    flags    its arguments that are True or False
     """
 
     name: str
@@ -36,12 +39,16 @@ class Instruction:
     since: tuple[int, ...] | None = None
     module: str = "isa"
     changed: tuple[int, ...] | None = None
+    flags: tuple[str, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> NkiInstruction:
         """Issue the instruction on the core being run."""
         core = core_or_none() or current_core(f"nki.{self.module}.{self.name}")
         if self.since is not None:
             require_version(core, f"nki.{self.module}.{self.name}", self.since)
+        for flag in self.flags:
+            if type(kwargs.get(flag, False)) is not bool:
+                _require_flag(self.name, flag, kwargs[flag])
         if self.changed is not None and (version := api_version(core.settings.nki)) < self.changed:
             args, kwargs = (), self._as_called_in(version, args, kwargs)
         sources: tuple[NkiTensor, ...] = ()
@@ -87,7 +94,13 @@ def collective(body: Body) -> Body:
     parameters = list(inspect.signature(body).parameters.values())[1:]
     name, signature = body.__name__, inspect.Signature(parameters)
     COLLECTIVES[name] = Instruction(
-        name, body, signature, since=SINCE.get(name), module="collectives", changed=newest(name)
+        name,
+        body,
+        signature,
+        since=SINCE.get(name),
+        module="collectives",
+        changed=newest(name),
+        flags=_flags(signature),
     )
     return body
 
@@ -101,8 +114,18 @@ def _enter(body: Body, dynamic: bool) -> Body:
     parameters = list(inspect.signature(body).parameters.values())[1:]
     name = body.__name__
     signature = inspect.Signature(parameters)
-    TABLE[name] = Instruction(name, body, signature, dynamic, SINCE.get(name), changed=newest(name))
+    since, changed, flags = SINCE.get(name), newest(name), _flags(signature)
+    TABLE[name] = Instruction(name, body, signature, dynamic, since, changed=changed, flags=flags)
     return body
+
+
+def _flags(signature: inspect.Signature) -> tuple[str, ...]:
+    return tuple(name for name, parameter in signature.parameters.items() if isinstance(parameter.default, bool))
+
+
+def _require_flag(name: str, flag: str, value: Any) -> None:
+    if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, int) and value in (0, 1)):
+        fail("flag", f"{name} takes True or False as {flag}, got {value!r}")
 
 
 # a register may stand for `offset` there; NKI release notes 0.4.0

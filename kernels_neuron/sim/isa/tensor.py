@@ -173,9 +173,10 @@ def _matmul_dtypes(
 
 def _pe_tile(core: NeuronCore, k: int, m: int, position: tuple[int, ...], size: tuple[int, ...]) -> None:
     """A row and column tile of the array: sizes 128, 64 or (trn2 on) 32, starts at multiples of the size."""
-    if not position and not size:
+    if position in ((), None) and size in ((), None):
         return
-    if len(position) != 2 or len(size) != 2:
+    pairs = [isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in (position, size)]
+    if not all(pairs) or not all(isinstance(number, (int, np.integer)) for number in (*position, *size)):
         fail("pe-tile", f"tile_position and tile_size go together as (row, column), got {position} and {size}")
     legal = (128, 64) if core.arch.generation < 3 else (128, 64, 32)
     for start, extent, need, axis in zip(position, size, (k, m), ("row", "column"), strict=True):
@@ -275,6 +276,7 @@ def _transpose_plan(core: NeuronCore, dst: NkiTensor, data: NkiTensor, engine: E
     """Prices of loading the data and of passing it on TensorE, or the one price on VectorE."""
     require_tile("nc_transpose", "dst", dst, core, ON_CHIP)
     require_tile("nc_transpose", "data", data, core, ON_CHIP)
+    require_enum("nc_transpose", "engine", engine, Engine)
     if engine not in (Engine.unknown, Engine.tensor, Engine.vector):
         fail("engine", f"nc_transpose runs on tensor or vector, got {engine.name}")
     on_tensor = engine is Engine.tensor or (engine is Engine.unknown and dst.buffer is MemoryRegion.psum)

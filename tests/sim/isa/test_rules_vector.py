@@ -8,6 +8,7 @@ from kernels_neuron.sim.isa.enums import engine
 from kernels_neuron.sim.isa.ops import OPS
 
 PAIRS = [
+    Pair("tensor_scalar", "flag", "takes True or False as reverse0, got 'x'", broken(reverse0="x")),
     Pair("tensor_copy", "operand-type", "takes a tensor as src, got 1.0", broken(src=1.0)),
     Pair("tensor_copy", "operand-buffer", "takes src in SBUF or PSUM, got shared_hbm float32", broken(src=hbm)),
     Pair("tensor_copy", "operand-extent", "operands of one extent", broken(src=ones(128, 15))),
