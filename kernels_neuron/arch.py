@@ -12,7 +12,6 @@ from typing import Final
 
 from .errors import UsageError
 
-
 # Which engine runs an instruction when the kernel leaves the choice to the compiler, the same for all kernels.
 # The real compiler balances load; no rule is published, so each line is `assumed` unless it says otherwise.
 DEFAULT_ENGINE: Final = {

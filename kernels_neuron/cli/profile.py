@@ -8,6 +8,7 @@ import typer
 from .output import print_json, say, table
 
 if TYPE_CHECKING:
+    from kernels_neuron.cost.choices import Choice
     from kernels_neuron.cost.imported import Comparison
     from kernels_neuron.cost.profile import Profile
     from kernels_neuron.cost.traffic import DmaUse
@@ -25,6 +26,9 @@ def run(
     arch: Annotated[str, typer.Option(help="The chip: trn1, trn2 or trn3.")] = "trn2",
     lnc: Annotated[int, typer.Option(help="Physical cores, 1 or 2.")] = 1,
     price_only: Annotated[bool, typer.Option("--price-only", help="Compute no values.")] = False,
+    choices: Annotated[
+        bool, typer.Option("--choices", help="Also with each engine that the kernel leaves open chosen otherwise.")
+    ] = False,
     limit: Annotated[float | None, typer.Option(help="Stop after so many seconds, with exit status 124.")] = None,
     trace: Annotated[Path | None, typer.Option(help="Write a Chrome trace for ui.perfetto.dev here.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with timeline, roofline and tables here.")] = None,
@@ -55,7 +59,7 @@ def run(
     if kernel is None:
         raise UsageError("profile takes a kernel or --import", hint="name one: kernels-neuron profile FILE.py:FUNC")
     try:
-        found = _profile(kernel, input or [], arg or [], arch, lnc, price_only, limit)
+        found, others = _profile(kernel, input or [], arg or [], arch, lnc, price_only, choices, limit)
     except TimeLimit as error:
         if json:
             print_json({"error": str(error), "hint": error.hint})
@@ -69,9 +73,11 @@ def run(
 
         html.write_text(render(found), encoding="utf-8")
     if json:
-        print_json(found.to_json())
+        print_json(found.to_json() | ({"choices": [each.to_json() for each in others]} if choices else {}))
     else:
         _print(found)
+        if choices:
+            _print_choices(others)
 
 
 def _import(path: Path, parts: bool, json: bool) -> None:
@@ -123,9 +129,17 @@ def _print_comparison(found: "Comparison") -> None:
 
 
 def _profile(
-    kernel: str, inputs: list[str], values: list[str], arch: str, lnc: int, price_only: bool, limit: float | None
-) -> "Profile":
+    kernel: str,
+    inputs: list[str],
+    values: list[str],
+    arch: str,
+    lnc: int,
+    price_only: bool,
+    others: bool,
+    limit: float | None,
+) -> "tuple[Profile, list[Choice]]":
     from kernels_neuron.arch import chip
+    from kernels_neuron.cost.choices import choices
     from kernels_neuron.cost.profile import profile
     from kernels_neuron.errors import KernelError, KernelsNeuronError, UsageError
     from kernels_neuron.measure.source import KERNEL_RAISES, load_function, located, make_arguments, time_limit
@@ -138,7 +152,12 @@ def _profile(
         function = load_function(kernel)
         arguments = make_arguments(function, inputs, values)
         try:
-            return profile(function, arch=chosen, settings=Settings(lnc=lnc, execute=not price_only), **arguments)
+            settings = Settings(lnc=lnc, execute=not price_only)
+            found = profile(function, arch=chosen, settings=settings, **arguments)
+            if not others:
+                return found, []
+            tried = choices(function, body_us=found.body_us, arch=chosen, settings=settings, **arguments)
+            return found, tried
         except KernelsNeuronError:
             raise
         except KERNEL_RAISES as error:
@@ -187,3 +206,14 @@ def _print_dma(found: "DmaUse") -> None:
         f"  {total.descriptors:,} descriptors of {total.mean_descriptor_bytes:,.0f} bytes in the mean, "
         f"{total.small_share:.1%} of them under {found.efficient_bytes}"
     )
+
+
+def _print_choices(found: "list[Choice]") -> None:
+    print("\nengines that the kernel leaves open, one chosen otherwise; the estimate above stays")
+    rows = [
+        (each.what, each.engine, each.other, round(each.body_us, 3), f"{each.change:+.1%}")
+        if each.body_us is not None and each.change is not None
+        else (each.what, each.engine, each.other, None, "refused by the chip")
+        for each in found
+    ]
+    table(("instruction", "engine", "instead", "body_us", ""), rows)
