@@ -10,6 +10,7 @@ from kernels_neuron.arch import chip
 from kernels_neuron.artifact import import_variant
 from kernels_neuron.errors import KernelError, UsageError
 from kernels_neuron.lint import Finding, Selection, Target, lint, shown_path
+from kernels_neuron.lint.target import parse_version, spell
 from kernels_neuron.manifest import Kernel, Manifest, find_manifest
 from kernels_neuron.measure.cases import Filter, Task, tasks
 from kernels_neuron.measure.executors import run_all
@@ -21,6 +22,7 @@ from kernels_neuron.spec import Spec
 
 from .local import built_variants
 
+OLDEST = (0, 3)
 PYTHON = "python"  # the rule of what is no rule: an exception of the kernel's own
 
 
@@ -61,6 +63,9 @@ def run_findings(
 
     Refused where a path holds no kernel folder. What the kernels compute is not looked at: that is verify's business.
     """
+    if parse_version(nki) < OLDEST:
+        hint = f"lint for {nki} without --run"
+        raise UsageError(f"the simulator runs NKI {spell(OLDEST)} and later, got {nki}", hint=hint)
     selection = selection or Selection()
     # one path may lie inside another
     jobs = list({(job.sources, str(job.task)): job for path in paths for job in _jobs(Path(path), nki, arch)}.values())

@@ -104,6 +104,11 @@ def test_a_path_without_a_kernel_folder_is_refused(kernel, tmp_path):
         run("missing")
 
 
+def test_a_version_that_the_simulator_does_not_run_is_refused(kernel):
+    with pytest.raises(UsageError, match=r"runs NKI 0\.3 and later, got beta"):
+        run(nki="beta")
+
+
 def test_the_static_findings_of_kernels_are_for_the_versions_of_their_spec(kernel, tmp_path):
     manifest = Manifest.read(tmp_path / "kernel.toml")
     assert lint_kernels(manifest, ["halve"]) == []

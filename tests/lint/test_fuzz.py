@@ -68,8 +68,9 @@ def test_a_sample_of_the_standard_library_has_no_findings():
 
 
 @pytest.mark.slow
-def test_the_standard_library_has_no_findings_but_its_broken_files():
-    files = [path for path in sorted(STDLIB.rglob("*.py")) if "site-packages" not in path.parts]
-    assert len(files) > 1000
+def test_the_standard_library_has_no_findings_but_in_its_python_2():
+    left_out = {"site-packages", "test", "tests", "idle_test"}
+    files = [path for path in sorted(STDLIB.rglob("*.py")) if not left_out & set(path.parts)]
+    assert len(files) > 500
     found = lint(files, Target.of("0.3", "trn2"))
-    assert {each.rule for each in found} <= {"NKI001"}  # lib2to3 ships Python 2, and test/ broken files
+    assert [str(each) for each in found if each.rule != "NKI001" or "lib2to3" not in each.path] == []

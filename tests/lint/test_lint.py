@@ -91,6 +91,29 @@ def test_a_version_that_does_not_exist_is_refused(version):
         Target.of(version)
 
 
+OLD = "import neuronxcc.nki as nki\nimport neuronxcc.nki.language as nl\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "rule", "instead"),
+    [
+        ("", "NKI108", "import nki"),
+        ("nki.simulate_kernel(kernel, x)", "NKI103", "nki.simulate"),
+        ("for i in nl.affine_range(4, precise_schedule=True): pass", "NKI105", "leave it out"),
+        ("t = nl.zeros((nl.par_dim(128), 4), dtype=nl.float32)", "NKI103", "partition axis"),
+        ("t = nl.load(x, mask=x)", "NKI105", "shorter slices"),
+        ("i = nl.mgrid[0:128, 0:4]", "NKI103", "nl.ds"),
+        ("t = nl.zeros((128, 4), nl.float32, buffer='sbuf')", "NKI111", "nl.sbuf"),
+    ],
+)
+def test_a_form_that_a_version_retired_is_found_with_its_replacement_and_clean_under_the_old_one(
+    lint_text, line, rule, instead
+):
+    found = [each for each in lint_text(line, header=OLD) if each.rule == rule]
+    assert instead in found[0].hint and found[0].severity == "error"
+    assert lint_text(line, nki="beta", header=OLD) == []
+
+
 def test_a_comment_silences_its_line_or_the_next_one(lint_text):
     reason = "  # lint: ignore[NKI103] kept for the Beta"
     assert rules(lint_text(GONE.format(comment=reason))) == []
