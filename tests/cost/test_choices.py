@@ -21,7 +21,7 @@ def test_only_lines_that_matter_are_listed(kernels):
     found, others = tried(kernels.chain, np.ones((128, 2048), np.float32))
     copied = others["tensor_copy"]
     assert (copied.engine, copied.other) == ("vector", "scalar")
-    assert copied.change == copied.body_us / found.body_us - 1 > 0
+    assert copied.change == copied.body_us / found.body_us - 1 != 0
     assert "tensor_scalar" not in others and "memset" not in others  # it has none
 
 
