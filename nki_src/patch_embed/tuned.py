@@ -5,4 +5,12 @@ model, and equals the reference. The first row that covers a call counts.
 """
 
 # (chip, physical cores, dtype, {size: (least, greatest)}, {parameter: value})
-TUNED = []
+TUNED = [
+    (
+        "trn2",
+        1,
+        "bfloat16",
+        {"M": (196, 196), "K": (768, 768), "N": (768, 768)},
+        {"row_tiles": 1, "rows_first": 0, "panel_bytes": 8192},
+    ),
+]

@@ -4,13 +4,11 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..common.operands import ranges
-from .plan import SCORE_BANKS, Banked
+from .plan import Banked
 from .tiles import turned
 
 # a sum of weights is at least about 1; where no key counts it is 0, and 0 times the inverse of this is 0
 LEAST_SUM = 1e-30
-# the product with v waits for exponentials of so many units before: they are done by then
-WEIGHT_LAG = 2
 
 
 class Block:
@@ -53,7 +51,7 @@ class Block:
         units = []
         for i in range(len(self.spans)):
             if plan.keys <= plan.bank:
-                for heads in ranges(0, self.heads, SCORE_BANKS * (plan.bank // plan.keys)):
+                for heads in ranges(0, self.heads, plan.tiles["score_banks"] * (plan.bank // plan.keys)):
                     units.append(lambda i=i, heads=heads: self._score_heads(i, *heads))
             else:
                 for h in range(self.heads):
@@ -124,22 +122,22 @@ class Block:
     def weight_units(self):
         """Units that take key tiles to weights and add weights times values; the product lags behind."""
         self._open_sums()
-        batches = self._key_batches()
+        batches, lag = self._key_batches(), self.plan.tiles["weight_lag"]
         weights = {}
 
         def unit(n):
             if n < len(batches):
                 weights[n] = self._weights(*batches[n])
-            if n >= WEIGHT_LAG:
-                self._add(weights.pop(n - WEIGHT_LAG), *batches[n - WEIGHT_LAG])
+            if n >= lag:
+                self._add(weights.pop(n - lag), *batches[n - lag])
 
-        return [lambda n=n: unit(n) for n in range(len(batches) + WEIGHT_LAG)]
+        return [lambda n=n: unit(n) for n in range(len(batches) + lag)]
 
     def _key_batches(self):
         """[(key tile, end), ...]: tiles whose scores fit in one PSUM tile go together, unless each has its own mask."""
         plan = self.plan
         whole = plan.keys // plan.pmax
-        together = 1 if plan.masked else max(1, SCORE_BANKS * (plan.bank // self.queries) // self.heads)
+        together = 1 if plan.masked else max(1, plan.tiles["score_banks"] * (plan.bank // self.queries) // self.heads)
         batches = ranges(0, whole, together)
         return batches if plan.keys % plan.pmax == 0 else [*batches, (whole, whole + 1)]
 

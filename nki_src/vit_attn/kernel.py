@@ -10,10 +10,12 @@ sums need no rescaling, and TensorE, VectorE and ScalarE are about equally busy.
 import nki
 import nki.language as nl
 
+from ..common.tuning import tiles_for
 from .block import Block
-from .plan import Plan
-from .stacks import Frames, stacked
+from .plan import TILES, Plan
+from .stacks import Frames, heads_first, stacked
 from .tiles import Keys, Mask, Part, Stock
+from .tuned import TUNED
 
 # turns of the pipeline by which a block lags behind its load when it is turned, scored, shifted and weighed: each stage
 # uses what an earlier turn left, so that no engine waits in a turn for another one's block
@@ -39,9 +41,12 @@ def vit_attn(q, k, v, key_mask=None, scale=1.0, q_layout="bhsd", k_layout="bhsd"
     out = nl.ndarray(q.shape, dtype=q.dtype, buffer=nl.shared_hbm)
     blocks = []
     layouts = (q_layout, q_layout, k_layout, v_layout)
+    (batches, heads, queries, width), keys = heads_first(q, q_layout).shape, heads_first(k, k_layout).shape[2]
+    sizes = {"B": batches, "H": heads, "S": queries, "T": keys, "D": width}
+    tiles = tiles_for(TUNED, TILES, q.dtype, sizes)
     may_stack = share_tiles and key_mask is None
     for views, pairs in stacked((q, out, k, v), layouts, scale, may_stack):
-        plan = Plan(views[0].shape, views[2].shape[2], q.dtype, scale, key_mask is not None, pairs)
+        plan = Plan(views[0].shape, views[2].shape[2], q.dtype, scale, key_mask is not None, tiles, pairs)
         blocks += make_blocks(*views, key_mask, plan)
     for turn in range(len(blocks) + STAGES[-1]):
         loading, turning, scoring, shifting, weighing = (stage(blocks, turn - lag) for lag in STAGES)

@@ -4,17 +4,24 @@ import nki.language as nl
 
 from ..common.operands import itemsize, ranges
 
-# of one partition: k and v as they lie and q and out, of the heads that are loaded and stored together
-PART_BYTES = 24576
-# of one partition: k turned, of the heads that are computed together
-GROUP_BYTES = 16384
-# of one partition: q and out of the queries that are loaded and stored together
-SEGMENT_BYTES = 8192
+# of one partition, the bytes of
+# part_bytes     k and v as they lie and q and out, of the heads that are loaded and stored together
+# group_bytes    k turned, of the heads that are computed together
+# segment_bytes  q and out of the queries that are loaded and stored together
+# PSUM banks of
+# score_banks    one tile of scores
+# sum_banks      the sums of one block
+# weight_lag     exponentials of so many units before are what the product with v takes: they are done by then
+TILES = {
+    "part_bytes": 24576,
+    "group_bytes": 16384,
+    "segment_bytes": 8192,
+    "score_banks": 2,
+    "sum_banks": 2,
+    "weight_lag": 2,
+}
 # of one partition: where keys of one head take more, they are finished before the next head's are loaded
 ALONE_BYTES = 49152
-# PSUM banks of one tile of scores, and of the sums of one block
-SCORE_BANKS = 2
-SUM_BANKS = 2
 
 
 class Plan:
@@ -23,9 +30,10 @@ class Plan:
     A group is the heads one block computes; a part is the heads and queries that are loaded and stored together.
     """
 
-    def __init__(self, q_shape, keys, dtype, scale, masked, pairs=1):
+    def __init__(self, q_shape, keys, dtype, scale, masked, tiles, pairs=1):
         self.batches, self.heads, self.queries, self.width = q_shape
         self.keys, self.pairs = keys, pairs
+        self.tiles = tiles
         self.dtype, self.itemsize = dtype, itemsize(dtype)
         self.scale = scale
         self.masked = masked
@@ -43,23 +51,25 @@ class Plan:
         self.segment, self.part_heads = self._part()
 
     def _query_block(self):
-        tiles = min(self.bank // self.pmax, SUM_BANKS * self.sums_per_bank)
+        tiles = min(self.bank // self.pmax, self.tiles["sum_banks"] * self.sums_per_bank)
         blocks = -(-self.queries // (tiles * self.pmax))
         return min(self.queries, -(-self.queries // (blocks * self.pmax)) * self.pmax)
 
     def _group(self):
-        most = SCORE_BANKS * (self.bank // self.query_block)
-        most = min(self.heads, most, GROUP_BYTES // self._turned_bytes())
+        most = self.tiles["score_banks"] * (self.bank // self.query_block)
+        most = min(self.heads, most, self.tiles["group_bytes"] // self._turned_bytes())
         tiles = -(-self.query_block // self.pmax)
-        fitting = [n for n in range(2, most + 1) if tiles * -(-n // self.sums_per_bank) <= SUM_BANKS]
+        fitting = [n for n in range(2, most + 1) if tiles * -(-n // self.sums_per_bank) <= self.tiles["sum_banks"]]
         return max(fitting, default=1)
 
     def _part(self):
         """(queries of a part, heads of a part)."""
         whole = 2 * -(-self.queries // self.pmax) * self.width * self.itemsize
-        if whole > SEGMENT_BYTES:
-            return max(1, SEGMENT_BYTES * self.queries // whole // self.query_block) * self.query_block, self.group
-        heads = PART_BYTES // (whole + self._stock_bytes()) // self.group * self.group
+        if whole > self.tiles["segment_bytes"]:
+            return max(
+                1, self.tiles["segment_bytes"] * self.queries // whole // self.query_block
+            ) * self.query_block, self.group
+        heads = self.tiles["part_bytes"] // (whole + self._stock_bytes()) // self.group * self.group
         return self.queries, min(self.heads, max(heads, self.group))
 
     def _stock_bytes(self):
