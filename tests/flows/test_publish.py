@@ -53,6 +53,16 @@ def test_all_kernels_of_the_manifest_are_published(manifest, server):
         assert {"build/torch-neuron/metadata.json", "build/torch-cpu/metadata.json", "benchmarks/benchmark.py"} <= files
 
 
+def test_the_order_is_rights_build_checks_and_then_one_commit_a_branch_read_back(manifest, server):
+    said: list[str] = []
+    send(manifest, server, ["scaled_add"], verified=False, step=said.append)
+    verbs = [line.removeprefix("scaled_add: ").split()[0] for line in said]
+    assert verbs == ["ask", "build", "check", "lint", "verify", "create", "create", "commit", "commit", "read"]
+    store = server.store
+    repo = store.repo("org/neuron-scaled-add")
+    assert [len(list(store.history(repo, branch))) for branch in ("v1", "main")] == [2, 2]
+
+
 def test_a_second_run_changes_nothing(manifest, server):
     first = send(manifest, server)
     second = send(manifest, server)
