@@ -6,14 +6,14 @@ only DMA transfers, which compete for engines and for HBM, go through the event 
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from kernels_neuron.arch import Arch
 from kernels_neuron.sim.trace import Price, Transfer
 
-from .dma import Chunk, make_lanes
+from .dma import Chunk, Shares, make_lanes
 from .plan import QUEUES, Plan, make_plan, plan, plan_launch
 from .ports import Port
 from .queues import Queue, ScalarQueue, Tables, TensorQueue
@@ -38,6 +38,27 @@ __all__ = (
 )
 
 
+class Packets(Mapping[int, tuple[float, float]]):
+    """Record -> (first, last) data packet of its transfer, in arrays over all records."""
+
+    __slots__ = ("first", "last", "transfers")
+
+    def __init__(self, transfers: Mapping[int, Shares], count: int) -> None:
+        self.transfers = transfers
+        self.first, self.last = array("d", bytes(8 * count)), array("d", bytes(8 * count))
+
+    def __getitem__(self, index: int) -> tuple[float, float]:
+        if index not in self.transfers:
+            raise KeyError(index)
+        return self.first[index], self.last[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.transfers)
+
+    def __len__(self) -> int:
+        return len(self.transfers)
+
+
 @dataclass
 class Timeline:
     """The outcome of one replay, times in ns from the start of all queues.
@@ -56,7 +77,7 @@ class Timeline:
     end: Sequence[float]
     seen: Sequence[float]
     cause: Sequence[int]
-    data: dict[int, tuple[float, float]] = field(default_factory=dict)
+    data: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     tables: Tables = field(default_factory=dict)
     busy: dict[str, float] = field(default_factory=dict)
     body_ns: float = 0.0
@@ -106,7 +127,7 @@ def _part(plan: Plan, timeline: Timeline, core: int) -> Timeline:
     return Timeline(start, end, seen, cause, data, tables, busy, _body_ns(end, data))
 
 
-def _body_ns(end: Sequence[float], data: dict[int, tuple[float, float]]) -> float:
+def _body_ns(end: Sequence[float], data: Mapping[int, tuple[float, float]]) -> float:
     return max(max(end, default=0.0), max((last for _, last in data.values()), default=0.0))
 
 
@@ -119,7 +140,7 @@ class _Replay:
         nothing = bytes(8 * count)
         self.start, self.end, self.seen = array("d", nothing), array("d", nothing), array("d", nothing)
         self.cause = array("q", nothing)
-        self.data: dict[int, tuple[float, float]] = {}
+        self.data = Packets(plan.shares, count)
         self.unknown = array("I", plan.waits)
         self.queues = _queues(plan, phase)
         self.lanes = make_lanes(plan.lanes, plan.arch, plan.cores)
@@ -211,7 +232,8 @@ class _Replay:
         self.parts[index] = len(shares)
         for lane, _, _ in shares:
             self._push(begin + spread * engines[lane][-1], base + lane, index)
-        self.data[index] = (begin + spread * engines[shares[0][0]][0], begin) if shares else (begin, begin)
+        self.data.first[index] = begin + spread * engines[shares[0][0]][0] if shares else begin
+        self.data.last[index] = begin
         if not shares:
             self._push(begin, -1, index)
 
@@ -234,8 +256,8 @@ class _Replay:
 
     def _part_done(self, index: int, time: float) -> None:
         self.parts[index] -= 1
-        first, last = self.data[index]
-        self.data[index] = (first, max(last, time))
+        if time > self.data.last[index]:
+            self.data.last[index] = time
         if not self.parts[index]:
             del self.parts[index]
             self._visible(index, time + self.arch.dma_completion_ns)
