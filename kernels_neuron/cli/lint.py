@@ -1,5 +1,6 @@
 """`kernels-neuron lint`: what an NKI version or a chip will refuse, found in a kernel's text."""
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from kernels_neuron.errors import UsageError
 
-from .output import print_json, progress, table
+from .output import print_json, progress
 
 if TYPE_CHECKING:
     from kernels_neuron.lint import Finding, Selection
@@ -85,7 +86,10 @@ def _print_rules(json: bool) -> None:
     if json:
         print_json({"rules": listed, "simulator": simulator_rules()})
         return
-    columns = ("id", "severity", "nki", "chips", "title", "why", "fix")
-    table(columns, listed)
+    for each in listed:
+        print(f"{each['id']}  {each['severity']}: {each['title']} (NKI {each['nki']}; chips {each['chips']})")
+        for word in ("why", "fix"):
+            if each[word]:
+                print(f"    {word}: {each[word]}")
     print("\nand, for calls whose operands the text fixes and for --run, the rules of the simulator:")
-    print(", ".join(simulator_rules()))
+    print(textwrap.fill(", ".join(simulator_rules()), 100, break_on_hyphens=False))

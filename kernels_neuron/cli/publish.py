@@ -22,7 +22,7 @@ def run(
     verified: Annotated[bool, typer.Option("--verified", help="These sources were verified already.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
-    """Build, check, verify and publish kernels as Hub repos, and read them back. HF_TOKEN holds the token.
+    """Build, check, lint, verify and publish kernels as Hub repos, and read them back. HF_TOKEN holds the token.
 
     Refuses a version that is published with more than this one offers. A second run changes nothing.
 
