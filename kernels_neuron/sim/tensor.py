@@ -161,7 +161,10 @@ class NkiTensor(Arithmetic):
             return Region(self.storage.tile.id, 0, 1, self.offset * item, width, steps)
         first, free_offset = divmod(self.offset, self.partition_stride)
         count = 1 if self.strides[0] == 0 else (self.shape[0] - 1) * (self.strides[0] // self.partition_stride) + 1
-        width, steps = layout.runs(self.shape[1:], self.strides[1:], item)
+        if len(self.shape) == 2 and self.strides[1] == 1:
+            width, steps = self.shape[1] * item, ()
+        else:
+            width, steps = layout.runs(self.shape[1:], self.strides[1:], item)
         return Region(self.storage.tile.id, first, first + count, free_offset * item, width, steps)
 
     # ---- views
