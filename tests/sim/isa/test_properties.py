@@ -1,75 +1,145 @@
-"""tensor_copy and tensor_tensor on any views: equal to a float64 model, and nothing around the destination changes."""
+"""Elementwise instructions, functions and selects on any views."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from views import COLUMN, DTYPES, ON_SBUF, RESULT, SOURCE, Operand, Property
 
 from kernels_neuron.sim.isa.ops import OPS
 
-DTYPES = ("float32", "bfloat16", "float16", "int8", "uint8", "int16", "int32")
+ALU = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "less": lambda a, b: (a < b).astype(float),
+    "greater_equal": lambda a, b: (a >= b).astype(float),
+}
+FUNCTIONS = {
+    "copy": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "square": np.square,
+    "exp": np.exp,
+    "tanh": np.tanh,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "abs": np.abs,
+}
+OP, FUNCTION = st.sampled_from([OPS[name] for name in ALU]), st.sampled_from([OPS[name] for name in FUNCTIONS])
+NUMBER, FLAG = st.sampled_from([-1.5, -1.0, 0.0, 0.25, 2.0, 3.0]), st.booleans()
+PAIRED = st.sampled_from([OPS["multiply"], OPS["add"], OPS["subtract"]])
+F32 = Operand(dtypes=("float32",))
+MASK = Operand(dtypes=("uint8",), low=0, high=1.9)
 
 
-@st.composite
-def views(draw, bench, partitions, count, buffers=("sbuf", "psum")):
-    """A view of `count` elements on `partitions` partitions of a written tile: strided, offset, split and permuted."""
-    step = draw(st.integers(1, 3))
-    offset = draw(st.integers(0, 3))
-    start = draw(st.sampled_from([0, 32, 64, 96] if partitions <= 32 else [0, 64] if partitions <= 64 else [0]))
-    dtype, buffer = draw(st.sampled_from(DTYPES)), draw(st.sampled_from(buffers))
-    values = np.random.default_rng(draw(st.integers(0, 2**16))).uniform(-200, 200, (128, offset + count * step))
-    if dtype == "uint8":
-        values = np.abs(values)
-    tile = bench.tile(values, dtype, buffer)
-    view = tile[start : start + partitions, offset : offset + count * step : step]
-    factor = draw(st.sampled_from([n for n in range(1, count + 1) if count % n == 0]))
-    view = view.reshape_dim(1, (factor, count // factor))
-    return view.permute((0, 2, 1)) if draw(st.booleans()) else view
+def alu(op, left, right, swap=False):
+    return ALU[op.name](right, left) if swap else ALU[op.name](left, right)
 
 
-def model(values, dtype):
-    if dtype in ("int8", "uint8", "int16", "int32"):
-        info = np.iinfo(dtype)
-        return np.clip(np.rint(values), info.min, info.max)
-    return values
+def scaled(v):
+    return FUNCTIONS[v["op"].name](v["data"] * v["scale"] + v["bias"])
 
 
-def flat(view):
-    return view.array().astype(np.float64).reshape(view.shape[0], -1)
+def selected(v):
+    return np.where((v["predicate"] != 0) != v["reverse_pred"], v["on_true"], v["on_false"])
 
 
-def outside(view):
-    """The bytes of the allocation that are not in the view, as a flat array with the view's bytes zeroed."""
-    data = view.storage.data.copy()
-    region = view.region()
-    width = view.storage.tile.nbytes
-    grid = data.reshape(view.storage.tile.partitions, width)
-    for first in region.starts():
-        grid[region.p0 : region.p1, first : first + region.width] = 0
-    return grid
+def ranged(v):
+    index = np.arange(v["on_true_tile"].shape[1])
+    keep = (index >= v["bound0"]) & (index < v["bound1"])
+    return np.where(keep, v["on_true_tile"], -3.4028235e38)
 
 
-@pytest.mark.parametrize("op", [None, "add", "subtract", "multiply", "maximum"])
-def test_any_views_equal_the_model_and_leave_the_rest(machine, op):
-    tolerance = {"float32": 2e-6, "bfloat16": 2.0**-8, "float16": 2.0**-10}
+PROPERTIES = [
+    Property("tensor_copy", {"dst": RESULT, "src": RESULT}, ("dst",), lambda v: {"dst": v["src"]}),
+    Property(
+        "tensor_tensor", {"dst": RESULT, "data1": Operand(), "data2": ON_SBUF}, ("dst",),
+        lambda v: {"dst": alu(v["op"], v["data1"], v["data2"])}, {"op": OP},
+    ),
+    Property(
+        "tensor_scalar", {"dst": RESULT, "data": Operand(dtypes=DTYPES), "operand1": COLUMN}, ("dst",),
+        lambda v: {"dst": alu(v["op1"], alu(v["op0"], v["data"], v["operand0"], v["reverse0"]), v["operand1"])},
+        {"op0": OP, "op1": OP, "operand0": NUMBER, "reverse0": FLAG},
+    ),
+    Property(
+        "scalar_tensor_tensor", {"dst": RESULT, "data": SOURCE, "operand0": COLUMN, "operand1": ON_SBUF}, ("dst",),
+        lambda v: {"dst": alu(v["op1"], alu(v["op0"], v["data"], v["operand0"]), v["operand1"], v["reverse1"])},
+        {"op0": OP, "op1": OP, "reverse1": FLAG},
+    ),
+    Property(
+        "reciprocal", {"dst": RESULT, "data": Operand(low=0.5)}, ("dst",), lambda v: {"dst": 1 / v["data"]}
+    ),
+    Property(
+        "memset", {"dst": RESULT}, ("dst",), lambda v: {"dst": np.full_like(v["dst"], v["value"])},
+        {"value": st.sampled_from([0, 1, 7])},
+    ),
+    Property(
+        "activation", {"dst": RESULT, "data": SOURCE, "bias": COLUMN}, ("dst",), lambda v: {"dst": scaled(v)},
+        {"op": FUNCTION, "scale": NUMBER},
+    ),
+    Property(
+        "activation_reduce", {"dst": SOURCE, "data": SOURCE, "bias": COLUMN, "reduce_res": COLUMN},
+        ("dst", "reduce_res"),
+        lambda v: {"dst": scaled(v), "reduce_res": scaled(v).sum(axis=1, keepdims=True)},
+        {"op": FUNCTION, "scale": NUMBER, "reduce_op": st.just(OPS["add"])},
+    ),
+    Property(
+        "activate2", {"dst": RESULT, "data": SOURCE, "imm0": COLUMN}, ("dst",),
+        lambda v: {"dst": FUNCTIONS[v["op"].name](v["data"] * v["imm0"] + v["imm1"])},
+        {"op": FUNCTION, "imm1": NUMBER, "op0": st.just(OPS["multiply"]), "op1": st.just(OPS["add"])}, "trn3",
+    ),
+    Property(
+        "exponential", {"dst": SOURCE, "src": SOURCE, "max_value": COLUMN}, ("dst",),
+        lambda v: {"dst": np.exp(v["src"] - v["max_value"])}, arch="trn3",
+    ),
+    Property(
+        "tensor_copy_predicated",
+        {"dst": F32, "src": Operand(dtypes=("float32",), buffers=("sbuf",)), "predicate": MASK},
+        ("dst",), lambda v: {"dst": np.where((v["predicate"] != 0) != v["reverse_pred"], v["src"], v["dst"])},
+        {"reverse_pred": FLAG},
+    ),
+    Property(
+        "select_reduce", {"dst": RESULT, "predicate": MASK, "on_true": ON_SBUF, "on_false": COLUMN}, ("dst",),
+        lambda v: {"dst": selected(v)}, {"reverse_pred": FLAG},
+    ),
+    Property(
+        "range_select",
+        {
+            "dst": Operand(dtypes=("float32",)), "on_true_tile": SOURCE, "bound0": Operand(COLUMN.width, ("float32",)),
+            "bound1": Operand(COLUMN.width, ("float32",), low=0, high=14),
+        },
+        ("dst",), lambda v: {"dst": ranged(v)},
+        {"comp_op0": st.just(OPS["greater_equal"]), "comp_op1": st.just(OPS["less"])},
+    ),
+    Property(
+        "affine_select",
+        {"dst": Operand(dtypes=DTYPES, buffers=("sbuf",)), "on_true_tile": Operand(buffers=("sbuf",))}, ("dst",),
+        lambda v: {"dst": np.where(
+            np.arange(len(v["dst"]))[:, None] * v["channel_multiplier"] - np.arange(6) + v["offset"] == 0,
+            v["on_true_tile"], v["on_false_value"],
+        )},
+        {
+            "pattern": st.just([[-1, 6]]), "channel_multiplier": st.sampled_from([0, 1, 2]), "on_false_value": NUMBER,
+            "offset": st.integers(-3, 3),
+        },
+        counts=(6, 6),
+    ),
+    Property(
+        "iota", {"dst": Operand(dtypes=("int32", "float32", "int16"), buffers=("sbuf",))}, ("dst",),
+        lambda v: {"dst": np.broadcast_to(
+            v["offset"] + np.arange(len(v["dst"]))[:, None] * v["channel_multiplier"]
+            + np.add.outer(5 * np.arange(2), -np.arange(4)).reshape(-1), v["dst"].shape,
+        )},
+        {"pattern": st.just([[5, 2], [-1, 4]]), "offset": st.integers(-9, 9), "channel_multiplier": st.integers(-2, 2)},
+        counts=(8, 8),
+    ),
+    Property(
+        "dropout", {"dst": Operand(dtypes=("float32",)), "data": Operand(dtypes=("float32",))}, ("dst",),
+        lambda v: {"dst": v["data"] * (1 - v["prob"])}, {"prob": st.sampled_from([0.0, 1.0])},
+    ),
+]  # fmt: skip
 
-    @settings(max_examples=60, deadline=None)
-    @given(st.data())
-    def check(data):
-        bench = machine()
-        partitions, count = data.draw(st.sampled_from([1, 7, 32, 50, 64, 128])), data.draw(st.integers(1, 12))
-        dst = data.draw(views(bench, partitions, count))
-        left = data.draw(views(bench, partitions, count))
-        before = outside(dst)
-        if op is None:
-            bench.issue("tensor_copy", dst, left)
-            expected = flat(left)
-        else:
-            right = data.draw(views(bench, partitions, count, ("sbuf",)))
-            expected = getattr(np, op)(flat(left).astype(np.float32), flat(right).astype(np.float32)).astype(np.float64)
-            bench.issue("tensor_tensor", dst, left, right, OPS[op])
-        np.testing.assert_array_equal(outside(dst), before)
-        allowed = tolerance.get(str(dst.dtype), 0.0)
-        np.testing.assert_allclose(flat(dst), model(expected, dst.dtype), rtol=allowed, atol=allowed * 1e-3)
 
-    check()
+@pytest.mark.parametrize("each", PROPERTIES, ids=str)
+def test_any_views_equal_the_model_and_leave_the_rest(machine, each):
+    each.holds(machine)
