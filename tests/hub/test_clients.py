@@ -224,7 +224,7 @@ def test_hf_creates_uploads_and_downloads(server, command, kernel, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_kernels_command_lists_describes_and_locks(server, command, build, tmp_path):
+def test_the_kernels_command_lists_describes_and_locks(server, client, command, build, tmp_path):
     api = connect(server.url, server.token)
     upload(api, read_release(build(version=1)), "org")
     upload(api, read_release(build(version=2, factor=4)), "org")
@@ -240,6 +240,14 @@ def test_the_kernels_command_lists_describes_and_locks(server, command, build, t
     locked = json.loads((project / "kernels.lock").read_text())
     assert locked[0]["lock"]["commit"] == server.store.repo("org/neuron-double").branches["v1"]
     assert command(server, "kernels", "download", str(project)).returncode == 0
+    upload(api, read_release(build(version=1, factor=8)), "org")  # the branch moves on, the lock does not
+    code = f"""
+import torch
+from kernels import get_locked_kernel
+kernel = get_locked_kernel("org/neuron-double", lockfile=__import__("pathlib").Path({str(project / "kernels.lock")!r}))
+out["doubled"] = kernel.double(torch.ones(1)).item()
+"""
+    assert client(server, code) == {"doubled": 2}
     signature = command(server, "kernels", "verify-signature", "org/neuron-double", "1")
     assert signature.returncode == 1
 

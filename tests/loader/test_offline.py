@@ -162,6 +162,26 @@ out["version"] = said(get_kernel, {NAME!r}, lock={str(lock)!r}, version=2)
         assert "locks version 1" in out["version"]
 
 
+def test_a_version_is_the_commit_its_ref_names_whatever_else_the_cache_holds(tmp_path):
+    home = tmp_path / "home"
+    with run_server(tmp_path / "registry") as server:
+        commits = []
+        for answer in (1, 2, 3):
+            commits.append(publish(server, build(tmp_path / f"k{answer}", answer)))
+            assert prefetch(home, server.url, f"{NAME}@v1").returncode == 0
+        assert prefetch(home, server.url, f"{NAME}@{commits[0]}").returncode == 0  # an older one, asked for last
+    (cache,) = (home / "hub").glob("kernels--*")
+    for age, commit in enumerate((commits[1], commits[2], commits[0])):
+        os.utime(cache / "snapshots" / commit, (1e9 - age, 1e9 - age))
+    code = f"""{LOAD}
+which = [dict(version=1), dict(revision="v1"), *(dict(revision=commit) for commit in {commits!r})]
+out["answers"] = [said(lambda: get_kernel({NAME!r}, **one).answer()) for one in which]
+"""
+    assert run(home, server.url, code, HF_HUB_OFFLINE="1") == {"answers": [3, 3, 1, 2, 3]}
+    (cache / "refs" / "v1").write_text(commits[1])
+    assert run(home, server.url, code, HF_HUB_OFFLINE="1") == {"answers": [2, 2, 1, 2, 3]}
+
+
 def test_other_bytes_under_a_locked_commit_and_a_commit_that_is_gone_are_refused(tmp_path, monkeypatch):
     # ours would notice that its contents were swapped; this one is somebody else's
     monkeypatch.setattr("kernels_neuron.hub.handlers.files._WHOLE_BYTES", -1)
