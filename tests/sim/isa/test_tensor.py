@@ -138,3 +138,22 @@ def test_nc_matmul_of_unwritten_weights_leaves_their_rows_unwritten(machine, dty
     strict.refuses(
         "unwritten-read", "nc_matmul", strict.empty((3, 5), buffer="psum"), strict.empty((4, 3), dtype), tile
     )
+
+
+def test_nc_matmul_into_bfloat16_psum_rounds_at_each_accumulation(machine):
+    bench = machine("trn3")
+    out, one = bench.empty((4, 4), "bfloat16", "psum"), bench.tile(np.ones((1, 4)), "bfloat16")
+    bench.issue("nc_matmul", out, one, bench.tile(np.full((1, 4), 256.0), "bfloat16"))
+    for _ in range(3):
+        bench.issue("nc_matmul", out, one, one)
+    # 257 is no bfloat16, and in float32 it would have come to 259
+    np.testing.assert_array_equal(out.array().astype(np.float32), np.full((4, 4), 256.0))
+
+
+def test_nc_transpose_of_fp8_on_tensor_lands_in_16_bit_elements(machine):
+    bench = machine()
+    data = bench.tile(np.arange(8.0).reshape(2, 4), "float8_e4m3")
+    out = bench.empty((4, 2), "bfloat16", "psum")
+    bench.issue("nc_transpose", out, data)
+    np.testing.assert_array_equal(out.array().astype(np.float32), np.arange(8.0).reshape(2, 4).T)
+    bench.refuses("operand-dtype", "nc_transpose", bench.empty((4, 2), "float8_e4m3", "psum"), data)
