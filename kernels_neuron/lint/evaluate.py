@@ -71,10 +71,12 @@ def facts(source: Source, target: Target, arch: Arch) -> Facts:
     """What the text of a file fixes, on one chip."""
     key = ("facts", target.version, arch.name)
     if key not in source.cache:
-        source.cache[key] = _Evaluator(source, target, arch).run()
-    found = source.cache[key]
-    assert isinstance(found, Facts)
-    return found
+        found = source.cache[key] = Facts([], {}, {})
+        for function in source.kernel_code:
+            _Evaluator(source, target, arch, function, found).run()
+    cached = source.cache[key]
+    assert isinstance(cached, Facts)
+    return cached
 
 
 _OPERATORS: dict[type, Callable[..., Any]] = {
@@ -107,28 +109,26 @@ _BUFFERS = (MemoryRegion.sbuf, MemoryRegion.psum, MemoryRegion.shared_hbm)
 
 
 class _Evaluator:
-    def __init__(self, source: Source, target: Target, arch: Arch) -> None:
+    """Follows one function. `values`: what is known of its variables; `unsure`: how many branches may not be taken."""
+
+    def __init__(
+        self, source: Source, target: Target, arch: Arch, function: ast.FunctionDef | ast.AsyncFunctionDef, found: Facts
+    ) -> None:
         self.source = source
         self.arch = arch
         self.settings = Settings(nki=spell(max(target.version, (0, 3))), execute=False)
-        self.facts = Facts([], {}, {})
+        self.core = NeuronCore(arch, self.settings)
+        self.function = function
+        self.facts = found
+        arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+        self.values: dict[str, Any] = {each.arg: UNKNOWN for each in arguments}
         self.constants: dict[str, Any] = {}
-        self.values: dict[str, Any] = {}
-        self.unsure = 0  # how many branches deep that may not be taken
+        self.launched = set(self.values) if function in source.launched else set()
+        self.unsure = 0
 
-    def run(self) -> Facts:
-        for function in self.source.kernel_code:
-            self.values = {}
-            self.core = NeuronCore(self.arch, self.settings)
-            arguments = function.args
-            for each in [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]:
-                self.values[each.arg] = UNKNOWN
-            self.launched: set[str] = set()
-            if function in self.source.launched:
-                self.launched = {each.arg for each in [*arguments.posonlyargs, *arguments.args]}
-            self.function = function
-            self._block(function.body)
-        return self.facts
+    def run(self) -> None:
+        """Follow the function from its first statement."""
+        self._block(self.function.body)
 
     # ---- statements
 
@@ -153,13 +153,16 @@ class _Evaluator:
                 return self._if(node)
             case ast.For(target=target, iter=iterable, body=body):
                 self._for(node, target, self._eval(iterable), body)
-            case ast.While(body=body) | ast.Try(body=body) | ast.With(body=body):
-                if not isinstance(node, ast.With):
-                    self._forget(node)
-                with self._doubt(not isinstance(node, ast.With)):
+            case ast.With(items=items, body=body):
+                for item in items:
+                    if item.optional_vars is not None:
+                        self._assign(item.optional_vars, UNKNOWN)
+                return self._block(body)
+            case ast.While(body=body) | ast.Try(body=body):
+                self._forget(node)
+                with self._doubt():
                     self._block(body)
-                if not isinstance(node, ast.With):
-                    self._forget(node)
+                self._forget(node)
             case ast.Return(value=value):
                 if value is not None:
                     self._eval(value)
@@ -217,12 +220,12 @@ class _Evaluator:
         self.values.update(dict.fromkeys(self.source.stores(node), UNKNOWN))
 
     @contextmanager
-    def _doubt(self, doubt: bool = True) -> Iterator[None]:
-        self.unsure += doubt
+    def _doubt(self) -> Iterator[None]:
+        self.unsure += 1
         try:
             yield
         finally:
-            self.unsure -= doubt
+            self.unsure -= 1
 
     # ---- expressions
 
