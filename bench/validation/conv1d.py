@@ -12,19 +12,22 @@ BANK = 512  # float32 columns of a PSUM bank
 
 
 @nki.jit
-def prefetched(x, taps):
-    """y[n, c, w] = sum over f of x[n, c, w + f] * taps[c, f]: all images in SBUF first, all results stored last."""
+def prefetched(x, taps, together=8):
+    """y[n, c, w] = sum over f of x[n, c, w + f] * taps[c, f]: images in SBUF first, their results stored last.
+
+    The published kernel has all images and results in SBUF, which they do not fit; here it is `together` of them.
+    """
     batch, channels, width = x.shape
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    turns = [(n, c) for n in range(batch) for c in range(0, channels, PARTITIONS)]
-    rows = {turn: _image(x, *turn, taps.shape[1]) for turn in turns}
     weights = {c: _taps(taps, c) for c in range(0, channels, PARTITIONS)}
-    # the published kernel keeps all results, too; they fit beside the images only in turns of half of them
-    for half in (turns[: len(turns) // 2], turns[len(turns) // 2 :]):
-        results = {turn: _sbuf(width, x.dtype) for turn in half}
-        for turn in half:
-            _columns(rows[turn], weights[turn[1]], results[turn], range(width))
-        for (n, c), out in results.items():
+    turns = [(n, c) for n in range(batch) for c in range(0, channels, PARTITIONS)]
+    for first in range(0, len(turns), together):
+        part = turns[first : first + together]
+        rows = [_image(x, *turn, taps.shape[1]) for turn in part]
+        results = [_sbuf(width, x.dtype) for _ in part]
+        for (_, c), row, out in zip(part, rows, results, strict=True):
+            _columns(row, weights[c], out, range(width))
+        for (n, c), out in zip(part, results, strict=True):
             nisa.dma_copy(dst=y[n, c : c + PARTITIONS], src=out)
     return y
 
