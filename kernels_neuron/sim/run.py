@@ -150,7 +150,7 @@ def simulate_ranks(
     scope = current_scope()
     with using(chip(arch) if arch is not None else scope.arch, settings or scope.settings) as runs:
         scope_here = current_scope()
-        with launching(scope_here):
+        with launching(scope_here), fewer_collections():
             outputs = launch_ranks(jit(kernel), [(tuple(args), {}) for args in arguments], scope_here)
     scope.runs.extend(runs)
     return outputs
@@ -158,11 +158,10 @@ def simulate_ranks(
 
 def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> Any:
     """Run all programs of one launch and return the outputs in the caller's kind."""
-    with launching(scope):
+    with launching(scope), fewer_collections():
         return launch_ranks(kernel, [(args, kwargs)], scope)[0]
 
 
-@fewer_collections()
 def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], scope: Scope) -> list[Any]:
     """Run one launch per rank, each with its own arguments, side by side; the outputs by rank."""
     keep_freed_pages()

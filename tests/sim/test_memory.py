@@ -115,3 +115,19 @@ def test_many_small_writes_add_up(machine, count):
         bench.issue("memset", tile[:, i : i + 1], 0.0)
     bench.issue("tensor_copy", sink[:, :count], tile[:, :count])
     bench.refuses("unwritten-read", "tensor_copy", sink, tile)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.permutations(range(6)), st.integers(0, 5))
+def test_pieces_of_every_partition_make_a_tile_whole_in_any_order(order, gone):
+    coverage, mask = Coverage(TILE), np.zeros((8, 24), bool)
+    pieces = [Region(1, 0, 8, 4 * i, 4) for i in range(6)]
+    for i in order:
+        coverage.add(pieces[i])
+        mask |= bits(pieces[i])
+        assert [coverage.contains(piece) for piece in pieces] == [bool(mask[bits(piece)].all()) for piece in pieces]
+    assert coverage.missing_bytes() == 0
+    coverage.remove(pieces[gone], np.ones((8, 4), bool))
+    assert [coverage.contains(piece) for piece in pieces] == [i != gone for i in range(6)]
+    coverage.add(pieces[gone])
+    assert coverage.missing_bytes() == 0

@@ -350,6 +350,13 @@ def test_a_kernel_that_returns_nothing_gives_what_it_wrote_into_its_arguments():
     refused("return-type", lambda: simulate(lambda x: None, A))
 
 
+def test_an_argument_stands_at_the_line_that_launched_the_kernel():
+    with using() as runs:
+        add_rows(A, A)
+    trace = runs[0].traces[0]
+    assert trace.lines[trace.tiles[0].where][0] == __file__
+
+
 def test_arguments_lie_in_hbm_of_one_core_and_in_shared_hbm_of_two():
     seen = []
 
