@@ -45,9 +45,12 @@ def nc_matmul(
     Operands: stationary [K, M] and moving [K, N] in SBUF, dst [M, N] in PSUM; K, M at most 128; N at most one PSUM bank
     (512 float32) before trn3. Free dims beyond two are read in order. double_row: [K, 2, M] and [K, 2, N] in fp8.
     accumulate: False overwrites, True adds to an earlier matmul's result, None overwrites at the first matmul into a
-    region and adds afterwards, byte by byte where regions overlap in part.
+    region and adds afterwards, byte by byte where regions overlap in part. perf_mode may be a member's name, as a
+    public kernel passes it.
     Source: NKI ISA reference, nc_matmul; architecture guides, PSUM.
     """
+    if isinstance(perf_mode, str):
+        perf_mode = PerfMode.__members__.get(perf_mode, perf_mode)
     plan = _matmul_plan(core, dst, stationary, moving, is_transpose, tile_position, tile_size, perf_mode)
     adds = accumulation(core, dst, accumulate)
 

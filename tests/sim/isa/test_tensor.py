@@ -70,11 +70,13 @@ def test_nc_matmul_overwrites_what_memset_left(machine):
     assert (out.array() == 4).all()
 
 
-def test_nc_matmul_double_row_contracts_over_both_halves(machine, rng):
+@pytest.mark.parametrize("mode", [PerfMode.double_row, "double_row"])
+def test_nc_matmul_double_row_contracts_over_both_halves(machine, rng, mode):
     bench = machine()
     left, right = (bench.tile(rng.standard_normal((16, 2, 8)), "float8_e5m2") for _ in range(2))
     out = bench.empty((8, 8), buffer="psum")
-    bench.issue("nc_matmul", out, left, right, perf_mode=PerfMode.double_row)
+    bench.issue("nc_matmul", out, left, right, perf_mode=mode)
+    bench.refuses("enum-type", "nc_matmul", out, left, right, perf_mode="twice")
     expected = np.einsum("kjm,kjn->mn", left.array().astype(np.float64), right.array().astype(np.float64))
     np.testing.assert_allclose(out.array(), expected, rtol=1e-5, atol=1e-5)
 
