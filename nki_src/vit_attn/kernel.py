@@ -20,6 +20,7 @@ from .tuned import TUNED
 # turns of the pipeline by which a block lags behind its load when it is turned, scored, shifted and weighed: each stage
 # uses what an earlier turn left, so that no engine waits in a turn for another one's block
 STAGES = (0, 2, 3, 4, 5)
+FEW_UNITS, LATE_UNITS = 8, 3
 
 
 @nki.jit
@@ -52,13 +53,17 @@ def vit_attn(q, k, v, key_mask=None, scale=1.0, q_layout="bhsd", k_layout="bhsd"
         loading, turning, scoring, shifting, weighing = (stage(blocks, turn - lag) for lag in STAGES)
         if loading:
             loading.load()
-        if turning:
+        scores = scoring.score_units() if scoring else []
+        weights = weighing.weight_units() if weighing else []
+        units = interleave(scores, weights)
+        if turning and turns_late(units, key_mask):
+            # before the last units, which wait for exponentials, so that TensorE turns in the meantime
+            units.insert(max(0, len(units) - LATE_UNITS), turning.turn)
+        elif turning:
             turning.turn()
         if shifting:
             shifting.shift()
-        scores = scoring.score_units() if scoring else []
-        weights = weighing.weight_units() if weighing else []
-        for unit in interleave(scores, weights):
+        for unit in units:
             unit()
         if weighing:
             weighing.store()
@@ -86,6 +91,11 @@ def make_blocks(query, target, key, value, key_mask, plan):
 def stage(blocks, index):
     """The block that is in a stage of the pipeline, or None."""
     return blocks[index] if 0 <= index < len(blocks) else None
+
+
+def turns_late(units, key_mask):
+    """Whether the next block is turned late in a turn: where so few units, without a mask's, cannot hide it early."""
+    return 0 < len(units) <= FEW_UNITS and key_mask is None
 
 
 def interleave(scores, weights):
