@@ -55,35 +55,42 @@ def _held(record: Record, trace: Trace, arch: Arch) -> tuple[int, ...]:
 class Port:
     """The times at which a port is held, none overlapping another."""
 
-    __slots__ = ("ends", "starts")
+    __slots__ = ("ends", "holders", "starts")
 
     def __init__(self) -> None:
         self.starts: list[float] = []
         self.ends: list[float] = []
+        self.holders: list[int] = []
 
-    def gap(self, start: float, length: float) -> float:
-        """The earliest time from `start` on at which the port is free for `length`."""
+    def gap(self, start: float, length: float) -> tuple[float, int]:
+        """The earliest time from `start` on at which the port is free for `length`, and its holder till then, or -1."""
         at = bisect_right(self.ends, start)
+        holder = -1
         while at < len(self.starts) and self.starts[at] < start + length:
-            start = self.ends[at]
+            start, holder = self.ends[at], self.holders[at]
             at += 1
-        return start
+        return start, holder
 
-    def hold(self, start: float, length: float) -> None:
+    def hold(self, start: float, length: float, record: int) -> None:
         """Take the port for `length` from `start`, which `gap` gave."""
         at = bisect_right(self.starts, start)
         self.starts.insert(at, start)
         self.ends.insert(at, start + length)
+        self.holders.insert(at, record)
 
 
-def reserve(ports: list[Port], start: float, length: float) -> float:
-    """Hold all of `ports` for `length` from the earliest time, not before `start`, at which they are free."""
-    moved = True
+def reserve(ports: list[Port], start: float, length: float, record: int) -> tuple[float, int]:
+    """Hold all of `ports` for `length` from the earliest time, not before `start`, at which they are free.
+
+    Gives that time, and the record that held a port until then; -1 where none had to be waited for.
+    """
+    held_by, moved = -1, True
     while moved:
         before = start
         for port in ports:
-            start = port.gap(start, length)
+            start, holder = port.gap(start, length)
+            held_by = holder if holder >= 0 else held_by
         moved = start > before
     for port in ports:
-        port.hold(start, length)
-    return start
+        port.hold(start, length, record)
+    return start, held_by

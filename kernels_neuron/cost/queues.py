@@ -22,9 +22,12 @@ class Queue:
     head       how many of them have been issued
     triggered  whether the last instruction was a hardware DMA
     ports      record -> the ports it holds while it streams
+    behind     the record that held a port which the last one waited for, until somebody asks; -1 for none
     """
 
-    __slots__ = ("before_dma", "free", "front", "head", "ports", "records", "set", "trigger", "triggered", "wake")
+    __slots__ = (
+        *("before_dma", "behind", "free", "front", "head", "ports", "records", "set", "trigger", "triggered", "wake"),
+    )
 
     def __init__(self, arch: Arch, name: str, records: list[int], ports: dict[int, list[Port]]) -> None:
         begins = {"scalar": arch.scalar_begins_ns, "gpsimd": arch.gpsimd_begins_ns}.get(name, 0.0)
@@ -35,6 +38,7 @@ class Queue:
         self.triggered = False
         self.before_dma = arch.dma_after_wait_ns if name == "scalar" else 0.0
         self.ports = ports
+        self.behind = -1
 
     def issue(self, index: int, price: Price, held: float) -> tuple[float, float]:
         """(start, end) of the next record, whose inputs are there at `held`."""
@@ -47,7 +51,9 @@ class Queue:
     def wait_for_ports(self, index: int, price: Price, start: float) -> float:
         """When the ports that a record holds while it streams are free for it."""
         ports = self.ports.get(index)
-        return reserve(ports, start, price.issue_ns) if ports else start
+        if ports:
+            start, self.behind = reserve(ports, start, price.issue_ns, index)
+        return start
 
     def wait(self, price: Price, held: float) -> tuple[float, float]:
         """A wait on semaphores alone, which the front end does while earlier instructions may still execute."""

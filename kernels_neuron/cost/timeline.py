@@ -189,6 +189,8 @@ class _Replay:
                     seen[index] = end + queue.set
                 self.start[index], self.end[index] = start, end
                 self.cause[index] = cause if cause >= 0 and held >= start else before
+                if queue.behind >= 0:
+                    self.cause[index], queue.behind = queue.behind, -1
                 position += 1
                 queue.head, before = position, index
                 if price.transfer is None:

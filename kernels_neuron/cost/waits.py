@@ -2,15 +2,17 @@
 
 from typing import NamedTuple
 
-from kernels_neuron.sim.trace import Record, Trace
+from kernels_neuron.sim.trace import Record, Region, Trace
 
-QUEUE, ORDER = "its queue", "order"
+QUEUE, ORDER, PORT = "its queue", "order", "a memory port"
+SHARING_PORTS = {"vector", "scalar", "gpsimd"}
 
 
 class Wait(NamedTuple):
     """What decided a start.
 
-    on           "psum data", "sbuf space", ...; QUEUE behind another instruction, ORDER where no byte is shared
+    on           "psum data", "sbuf space", ...; QUEUE behind another instruction; PORT where another engine held the
+                 way to a memory; ORDER where nothing is shared
     instruction  of the record it waited for, with its source line
     """
 
@@ -19,7 +21,7 @@ class Wait(NamedTuple):
     where: str
 
     def __str__(self) -> str:
-        place = "behind" if self.on == QUEUE else "of"
+        place = {QUEUE: "behind", PORT: "held by"}.get(self.on, "of")
         return f"{self.on} {place} {self.instruction} at {self.where}"
 
 
@@ -38,13 +40,25 @@ def _what(trace: Trace, record: Record, before: Record) -> str:
             return f"{_memory(trace, region.tile)} data"
     if before.engine == record.engine and before.price.transfer is None and record.price.transfer is None:
         return QUEUE
-    used = {_memory(trace, region.tile) for region in (*before.reads, *before.writes)}
+    used = (*before.reads, *before.writes)
     for region in record.writes:
-        memory = _memory(trace, region.tile)
-        # a tile that stands where the other record's tile stood, or that very tile
-        if memory in used and (trace.tiles[region.tile].on_chip or region.tile in wrote):
-            return f"{memory} space"
-    return QUEUE if before.engine == record.engine else ORDER
+        if any(_same_bytes(trace, region, other) for other in used):
+            return f"{_memory(trace, region.tile)} space"
+    if before.engine == record.engine:
+        return QUEUE
+    return PORT if {before.engine, record.engine} <= SHARING_PORTS else ORDER
+
+
+def _same_bytes(trace: Trace, region: Region, other: Region) -> bool:
+    """Whether two regions are of one tile, or of tiles placed on the same bytes."""
+    if region.tile == other.tile:
+        return True
+    here, there = trace.places.get(region.tile), trace.places.get(other.tile)
+    if here is None or there is None or here.memory != there.memory:
+        return False
+    p0, q0, lo, low = here.partition, there.partition, here.byte, there.byte
+    apart = region.p1 + p0 <= other.p0 + q0 or other.p1 + q0 <= region.p0 + p0
+    return not apart and region.lo + lo < other.hi + low and other.lo + low < region.hi + lo
 
 
 def _memory(trace: Trace, tile: int) -> str:

@@ -55,15 +55,15 @@ def test_vector_in_sbuf_and_scalar_in_psum_do_not_meet():
 
 def test_a_port_is_given_in_the_first_gap():
     port = Port()
-    port.hold(100.0, 50.0)
-    port.hold(300.0, 50.0)
-    assert port.gap(0.0, 100.0) == 0.0
-    assert port.gap(0.0, 101.0) == 150.0
-    assert port.gap(120.0, 200.0) == 350.0
+    port.hold(100.0, 50.0, 7)
+    port.hold(300.0, 50.0, 8)
+    assert port.gap(0.0, 100.0) == (0.0, -1)
+    assert port.gap(0.0, 101.0) == (150.0, 7)
+    assert port.gap(120.0, 200.0) == (350.0, 8)
     other = Port()
-    other.hold(160.0, 100.0)
-    assert reserve([port, other], 0.0, 120.0) == 350.0
-    assert port.gap(350.0, 1.0) == pytest.approx(470.0)
+    other.hold(160.0, 100.0, 9)
+    assert reserve([port, other], 0.0, 120.0, 10) == (350.0, 8)
+    assert port.gap(350.0, 1.0) == (pytest.approx(470.0), 10)
 
 
 def test_performance_modes_are_marked_where_they_are_priced():
