@@ -175,17 +175,20 @@ def test_the_page_counts_per_kernel_and_explains_each_failing_class():
          "errors": [{"vendor": 0.25, "element": 40.0}], "ours": "aaa"},
         {"id": "2", "kernel": "rope", "ok": False, "error": "timeout", "wall_s": 120, "cpu_s": 120,
          "message": "stopped after 120 s", "ours": "bbb+", "stage": "simulate", "input_bytes": 3_000_000},
+        {"id": "4", "kernel": "topk", "ok": False, "error": "timeout", "wall_s": 20, "cpu_s": 20,
+         "message": "stopped after 20 s", "ours": "aaa"},
         {"id": "3", "kernel": "topk", "ok": False, "error": "skipped", "wall_s": 0, "cpu_s": 0, "ours": "bbb+"},
     ]  # fmt: skip
     dates = {"aaa": "2026-01-02T10:00:00+00:00", "bbb+": "2026-01-01T10:00:00+00:00"}
     facts = {"theirs": "ccc", "date": "2026-01-03", "results": "r.jsonl", "seed": 0, "dates": dates}
     text = summary.page(rows, {"rope": 58, "topk": 94}, ["1", "3"], facts)
-    assert "Sample of 2, stratified by kernel, seed 0: **1 of 1 cases pass" in text
-    assert "**1 of 2 cases pass (50.0 %, 95 % interval 9.5 to 90.5 %)**, of 152" in text
+    assert "Sample of 2, stratified by kernel, seed 0:\n  **1 of 1 cases pass" in text
+    assert "0 more were stopped early" in text and "(`--again timeout` runs them): topk 1." in text
+    assert "**1 of 2 cases pass (50.0 %, 95 % interval 9.5 to 90.5 %)**,\n  of 152" in text
     assert "| rope | 58 | 2 | 1 | 50 % | timeout 1 | 0.25 | 40 | 1,200 | 60.5 | 120 |" in text
     explained = "stopped after the limit of time a case; e.g. `stopped after 120 s`"
     assert f"| timeout | 1 | rope 1 | simulate 1 | 3 to 3 MB | {explained} |" in text
-    assert text.index("| bbb+ | 2026-01-01 10:00 | 2 | 0 |") < text.index("| aaa | 2026-01-02 10:00 | 1 | 1 |")
+    assert text.index("| bbb+ | 2026-01-01 10:00 | 2 | 0 |") < text.index("| aaa | 2026-01-02 10:00 | 2 | 1 |")
     assert "None." in summary.page(rows[:1], {}, [], facts)
 
 
