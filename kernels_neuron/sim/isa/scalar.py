@@ -8,7 +8,6 @@ import numpy as np
 from kernels_neuron.sim import array
 from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.locate import fail
-from kernels_neuron.sim.register import require_version
 from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.trace import Price
 
@@ -144,7 +143,6 @@ def _on(name: str, core: NeuronCore, engine: Engine, command: ReduceCmd, *operan
     require_enum(name, "engine", engine, Engine, Engine.scalar, Engine.gpsimd)
     if engine is Engine.scalar:
         return "scalar"
-    require_version(core, f"nisa.{name} with an engine", (0, 7))
     require_generation(name, core, 4, f"{name} on gpsimd")
     if command is not ReduceCmd.idle:
         fail("reduce-command", f"{name} on gpsimd has no accumulator registers, got reduce_cmd {command.name}")

@@ -290,5 +290,5 @@ def test_gpsimd_runs_functions_on_trn3_without_registers(machine):
     refuses("gpsimd-psum", psum)
     refuses("reduce-command", tile, reduce_op=OPS["add"], reduce_cmd=ReduceCmd.reset_reduce)
     refuses("chip-generation", tile, bench=machine("trn2"))
-    refuses("api-version", tile, bench=machine("trn3", nki="0.6"))
+    refuses("call-signature", tile, bench=machine("trn3", nki="0.6"))
     bench.refuses("enum-value", "activation", out, OPS["square"], tile, engine=Engine.vector)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernels_neuron.sim.isa import COLLECTIVES, TABLE
-from kernels_neuron.sim.isa.enums import dge_mode, oob_mode, reduce_cmd
+from kernels_neuron.sim.isa.enums import dge_mode, oob_mode
 from kernels_neuron.sim.isa.ops import OPS
 from kernels_neuron.sim.isa.versions import ARGUMENTS, DEFAULTS, SINCE, newest, signature_in
 
@@ -62,7 +62,7 @@ def test_the_third_argument_of_a_dma_is_what_it_was(machine):
 )
 def test_an_argument_that_came_later_is_refused_by_its_version(machine, name, version, argument):
     before = f"0.{version[1] - 1}"
-    values = {"engine": None, "priority": 1, "oob_mode": oob_mode.error, "reduce_cmd": reduce_cmd.reset_reduce}
+    values = {"engine": None, "priority": 1, "oob_mode": oob_mode.error, "reduce_res_negate": True}
     count = len([p for p in TABLE[name].signature.parameters.values() if p.default is inspect.Parameter.empty])
     bench = machine("trn3", nki=before)
     with pytest.raises(Exception, match=f"unexpected keyword argument '{argument}'") as caught:
