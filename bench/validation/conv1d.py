@@ -1,6 +1,7 @@
 """A depthwise convolution along W, one output column at a time: a product of three taps and their sum.
 
-The steps of the published ladder differ in where images, taps and results are kept, not in this inner work.
+The steps of the published ladder differ in where images, taps and results are kept, not in this inner work. Columns are
+issued eight in turn, as compilers do, so that no sum waits for the product just before it.
 """
 
 import nki
@@ -9,6 +10,7 @@ import nki.language as nl
 
 PARTITIONS = 128
 BANK = 512  # float32 columns of a PSUM bank
+TURN = 8  # columns whose products are made before their sums
 
 
 @nki.jit
@@ -61,25 +63,24 @@ def summed_in_psum(x, taps):
             for first in range(0, width, BANK):
                 bank, out = nl.ndarray((PARTITIONS, BANK), dtype=x.dtype, buffer=nl.psum), _sbuf(BANK, x.dtype)
                 nisa.memset(dst=bank, value=0.0)
-                sums = [_sbuf(1, x.dtype) for _ in range(4)]
-                for w in range(BANK):
-                    column, added = bank[:, w : w + 1], sums[w % 4]
-                    _column(row, weights, added, first + w)
-                    nisa.tensor_tensor(dst=column, data1=column, data2=added, op=nl.add)
+                sums = _sbuf(BANK, x.dtype)
+                for w in range(0, BANK, TURN):
+                    _columns(row[:, first:], weights, sums, range(w, w + TURN))
+                    for column in (slice(each, each + 1) for each in range(w, w + TURN)):
+                        nisa.tensor_tensor(dst=bank[:, column], data1=bank[:, column], data2=sums[:, column], op=nl.add)
                 nisa.tensor_copy(dst=out, src=bank)
                 nisa.dma_copy(dst=y[n, c : c + PARTITIONS, first : first + BANK], src=out)
     return y
 
 
 def _columns(row, weights, out, columns):
-    for w in columns:
-        _column(row, weights, out[:, w : w + 1], w)
-
-
-def _column(row, weights, out, w):
-    product = _sbuf(weights.shape[1], row.dtype)
-    nisa.tensor_tensor(dst=product, data1=row[:, w : w + weights.shape[1]], data2=weights, op=nl.multiply)
-    nisa.tensor_reduce(dst=out, op=nl.add, data=product, axis=1)
+    reach = weights.shape[1]
+    for first in range(columns.start, columns.stop, TURN):
+        products = [_sbuf(reach, row.dtype) for _ in range(TURN)]
+        for w, product in enumerate(products, first):
+            nisa.tensor_tensor(dst=product, data1=row[:, w : w + reach], data2=weights, op=nl.multiply)
+        for w, product in enumerate(products, first):
+            nisa.tensor_reduce(dst=out[:, w : w + 1], op=nl.add, data=product, axis=1)
 
 
 def _image(x, n, c, reach):
