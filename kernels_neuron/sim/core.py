@@ -23,7 +23,7 @@ from .memory import MemoryRegion, Storage
 from .random import Xorwow
 from .show import shown
 from .tensor import NkiTensor, row_major
-from .trace import Price, Record, Tile, Trace
+from .trace import Price, Record, Region, Tile, Trace
 from .turns import ALONE, Seat
 from .unwritten import UnknownSums, forget_readout, is_unwritten, only_fetches, run_over_unwritten
 
@@ -100,6 +100,7 @@ class NeuronCore:
         self.prepared: Any = None
         self._shared = shared if shared is not None else []
         self._next_shared = 0
+        self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for the many tiles of one shape
         self._next_tile = seat.index << 32  # programs share HBM tensors, never tile ids
 
     # ---- allocation
@@ -114,6 +115,7 @@ class NeuronCore:
     ) -> NkiTensor:
         """A new tensor whose bytes are unwritten."""
         shape = _checked_shape(shape, buffer)
+        shape = self._shapes.setdefault(shape, shape)
         dtype = as_dtype(dtype)
         if not isinstance(buffer, MemoryRegion):
             fail("buffer-type", f"buffer takes nl.sbuf, nl.psum or an HBM region, got {buffer!r}")
@@ -229,8 +231,8 @@ class NeuronCore:
                     name,
                     step.engine,
                     step.price,
-                    tuple([tensor.region() for tensor in step.reads]),
-                    tuple([tensor.region() for tensor in step.writes]),
+                    _regions(step.reads),
+                    _regions(step.writes),
                     instruction,
                     where,
                     step.macs,
@@ -260,6 +262,10 @@ class NeuronCore:
             if self.settings.execute and not {tile.name, self.trace.where(tile.where)}.isdisjoint(self.settings.watch):
                 file, line = caller()
                 sys.stdout.write(f"{file.rsplit('/', 1)[-1]}:{line}: {name} wrote {shown(tensor)}\n")
+
+
+def _regions(tensors: Sequence[NkiTensor]) -> tuple[Region, ...]:
+    return tensors[0].regions() if len(tensors) == 1 else tuple([tensor.region() for tensor in tensors])
 
 
 _ANSWERS: dict[tuple[object, ...], tuple[Arch, dict[Any, Any]]] = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from .trace import Tile, Trace
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Life:
     """A tile with the record indices of its first write and last use."""
 

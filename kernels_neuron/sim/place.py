@@ -93,6 +93,7 @@ def _sweep(
 ) -> dict[int, Place] | None:
     """Places in order of first write, each in a gap among the tiles live then; None when one does not fit."""
     found: dict[int, Place] = {}
+    at: dict[int, Place] = {}  # one object an address, which tiles of a rotation share
     spans: list[Span] = []  # of the live tiles, by byte; they are disjoint
     ends: list[tuple[int, Span]] = []  # the same as a heap by last use
     pointer = 0
@@ -104,7 +105,7 @@ def _sweep(
         byte = _gap(life.tile.nbytes, spans, reserved, pointer if rotate else 0, capacity)
         if byte is None:
             return None
-        found[life.tile.id] = Place("sbuf", 0, byte)
+        found[life.tile.id] = at.setdefault(byte, Place("sbuf", 0, byte))
         pointer = byte + life.tile.nbytes
         span = (byte, pointer)
         bisect.insort(spans, span)

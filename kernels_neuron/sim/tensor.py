@@ -44,7 +44,7 @@ class NkiTensor(Arithmetic):
     __slots__ = (
         "_array",
         "_layout",
-        "_region",
+        "_regions",
         "buffer",
         "dtype",
         "itemsize",
@@ -70,7 +70,7 @@ class NkiTensor(Arithmetic):
         # elements from one partition to the next
         self.partition_stride: int = storage.tile.nbytes // self.itemsize
         self._array: np.ndarray | None = None
-        self._region: Region | None = None
+        self._regions: tuple[Region] | None = None
         self._layout: object | None = None
 
     # ---- attributes
@@ -150,9 +150,13 @@ class NkiTensor(Arithmetic):
 
     def region(self) -> Region:
         """The bytes this view covers."""
-        if self._region is None:
-            self._region = self._make_region()
-        return self._region
+        return self.regions()[0]
+
+    def regions(self) -> tuple[Region]:
+        """The same as the one operand of a step: a tuple that all records of this view share."""
+        if self._regions is None:
+            self._regions = (self._make_region(),)
+        return self._regions
 
     def _make_region(self) -> Region:
         item = self.itemsize
