@@ -15,7 +15,7 @@ from .context import current_core
 from .locate import fail
 from .memory import MemoryRegion, Storage
 from .register import VirtualRegister, known
-from .tensor import NkiTensor, row_major
+from .tensor import NkiTensor, ap_steps, row_major
 from .unwritten import require_written
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def dynamic_ap(
     counts = [int(count) for _, count in pattern]
     if rows:
         _require_indices(source, counts[0])
-    return DynamicTensor(tensor.storage, counts, tensor.ap_steps(pattern, new), offset, new, source, stride, rows)
+    return DynamicTensor(tensor.storage, counts, ap_steps(tensor, pattern, new), offset, new, source, stride, rows)
 
 
 def dynamic_select(tensor: NkiTensor, dim: int, index: Any) -> DynamicTensor:

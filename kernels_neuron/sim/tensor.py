@@ -404,7 +404,7 @@ class NkiTensor(Arithmetic):
             from .dynamic import dynamic_ap
 
             return dynamic_ap(self, pattern, start, scalar_offset, vector_offset, indirect_dim, new)
-        view = NkiTensor(self.storage, [int(count) for _, count in pattern], self.ap_steps(pattern, new), start, new)
+        view = NkiTensor(self.storage, [int(count) for _, count in pattern], ap_steps(self, pattern, new), start, new)
         region, where = view.region(), f"ap {list(map(list, pattern))} with offset {start}"
         if min(view.strides) < 0:
             fail("out-of-bounds", f"{where} steps backwards in {self!r}")
@@ -427,20 +427,6 @@ class NkiTensor(Arithmetic):
                 "call ap on the whole tensor",
             )
         return offset if meaning == "storage" else start + offset
-
-    def ap_steps(self, pattern: Sequence[Sequence[int]], new: DType) -> list[int]:
-        """Steps of a pattern, in elements of `new`.
-
-        On chip the first goes from partition to partition: the elements of one in the allocation or, as public kernels
-        write it, in this view.
-        """
-        steps = [int(step) for step, _ in pattern]
-        if self.on_chip and pattern[0][1] > 1:
-            stride = self.storage.tile.nbytes // new.itemsize
-            if steps[0] not in (stride, math.prod(self.shape[1:]) * self.itemsize // new.itemsize):
-                fail("ap-partition", f"ap on chip starts with the partition step {stride}, got {steps[0]}")
-            steps[0] = stride
-        return steps
 
     def get_pattern(self) -> list[list[int]]:
         """[[step, count], ...] of this view."""
@@ -469,6 +455,21 @@ def _row_major(shape: Sequence[int], innermost: int = 1) -> tuple[int, ...]:
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides of a dense row-major tensor."""
     return _row_major(shape)
+
+
+def ap_steps(tensor: NkiTensor, pattern: Sequence[Sequence[int]], new: DType) -> list[int]:
+    """Steps of a pattern over `tensor`, in elements of `new`.
+
+    On chip the first goes from partition to partition: the elements of one in the allocation or, as public kernels
+    write it, in this view.
+    """
+    steps = [int(step) for step, _ in pattern]
+    if tensor.on_chip and pattern[0][1] > 1:
+        stride = tensor.storage.tile.nbytes // new.itemsize
+        if steps[0] not in (stride, math.prod(tensor.shape[1:]) * tensor.itemsize // new.itemsize):
+            fail("ap-partition", f"ap on chip starts with the partition step {stride}, got {steps[0]}")
+        steps[0] = stride
+    return steps
 
 
 def _fill_minus_one(shape: Sequence[int], total: int, tensor: NkiTensor) -> tuple[int, ...]:
