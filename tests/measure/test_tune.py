@@ -142,7 +142,7 @@ def test_a_kernel_that_declares_nothing_is_refused(tunable):
 def test_a_kernel_that_is_illegal_as_it_ships_cannot_be_tuned(tunable):
     change(tunable / "kernel.py", '{"free": 512}', '{"free": 200000}')
     change(tunable / "spec.toml", "H    = 2048", "H    = 200000")
-    with pytest.raises(KernelsNeuronError, match="does not run with the tiles it ships with: sbuf-capacity"):
+    with pytest.raises(KernelsNeuronError, match="does not run with the tiles it ships with: free-size"):
         search()
 
 
