@@ -22,9 +22,10 @@ def lives(trace: Trace) -> list[Life]:
     """Life of every on-chip tile that is used, in order of first write."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
-    for index, region, _ in trace.uses():
-        first.setdefault(region.tile, index)
-        last[region.tile] = index
+    for index, record in enumerate(trace.records):
+        for region in (*record.reads, *record.writes):
+            first.setdefault(region.tile, index)
+            last[region.tile] = index
     on_chip = [tile for tile in trace.tiles.values() if tile.on_chip and tile.id in first]
     return sorted(
         (Life(tile, first[tile.id], last[tile.id]) for tile in on_chip), key=lambda life: (life.first, life.tile.id)

@@ -66,6 +66,11 @@ class Coverage:
         self.regions: dict[Region, None] = {}
         self.mask: np.ndarray | None = None
 
+    @property
+    def empty(self) -> bool:
+        """Whether no byte was ever taken in."""
+        return self.low == self.high and not self.whole and not self.regions and self.mask is None
+
     def add(self, region: Region) -> None:
         """Take in `region`."""
         if self.whole or region in self.regions:
@@ -118,12 +123,14 @@ class Coverage:
 
     def contains(self, region: Region) -> bool:
         """Whether every byte of `region` is in the set."""
-        if self.whole or (self.low <= region.lo and region.hi <= self.high) or region in self.regions:
+        if self.whole:
+            return True
+        if self.empty:
+            return False
+        if (self.low <= region.lo and region.hi <= self.high) or region in self.regions:
             return True
         if any(mine.covers(region) for mine in self.regions):
             return True
-        if not self.regions and self.low == self.high and self.mask is None:
-            return False
         mask = self.mask if self.mask is not None else self._build_mask()
         if bool(self._window(mask, region).all()):
             if len(self.regions) < self.MAX_REGIONS:
@@ -133,8 +140,8 @@ class Coverage:
 
     def touches(self, region: Region) -> bool:
         """Whether any byte of `region` is in the set."""
-        if self.whole:
-            return True
+        if self.whole or self.empty:
+            return self.whole
         if self.mask is not None:
             return bool(self._window(self.mask, region).any())
         return region.overlaps(self._interval()) or any(mine.overlaps(region) for mine in self.regions)

@@ -188,7 +188,7 @@ PAIRS = [
         },
         arch="trn3",
     ),
-    Pair("nc_matmul", "enum-type", "a member of nisa.matmul_perf_mode", broken(perf_mode="double_row")),
+    Pair("nc_matmul", "enum-type", "a member of nisa.matmul_perf_mode", broken(perf_mode="twice")),
     Pair("nc_matmul_mx", "chip-generation", "exists from trn3 on, this is trn2", broken(), broken_arch="trn2"),
     Pair("quantize_mx", "chip-generation", "exists from trn3 on, this is trn2", broken(), broken_arch="trn2"),
     Pair(
