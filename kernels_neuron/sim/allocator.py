@@ -41,7 +41,13 @@ def fewer_collections() -> Iterator[None]:
         yield
         return
     gc.set_threshold(_ALLOCATIONS, *before[1:])
+    # what is there already, torch's modules for example, is not walked again and again either
+    freezes = gc.get_freeze_count() == 0
+    if freezes:
+        gc.freeze()
     try:
         yield
     finally:
+        if freezes:
+            gc.unfreeze()
         gc.set_threshold(*before)

@@ -190,7 +190,7 @@ class NeuronCore:
 
     def line(self) -> int:
         """The index in trace.lines of the kernel's line that is running."""
-        frame = calling_frame()
+        frame = calling_frame(beyond=3)  # this one, and two at least that lead here
         code = frame.f_code
         # the line of a frame is found by walking a table, so once for each place; `code` is kept, its id stays its own
         place = (id(code), frame.f_lasti)
@@ -226,17 +226,9 @@ class NeuronCore:
                     storage.mm_written.add(tensor.region())
             if unknown is not None and not unwritten:
                 forget_readout(step, unknown)
+            reads, writes = _regions(step.reads), _regions(step.writes)
             trace.records.append(
-                Record(
-                    name,
-                    step.engine,
-                    step.price,
-                    _regions(step.reads),
-                    _regions(step.writes),
-                    instruction,
-                    where,
-                    step.macs,
-                )
+                Record._make((name, step.engine, step.price, reads, writes, instruction, where, step.macs))
             )
             if step.meeting:
                 self.trace.meetings[len(self.trace.records) - 1] = step.meeting
@@ -287,7 +279,7 @@ def _checked_shape(shape: Sequence[int], buffer: Any) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)):
         shape = (int(shape),)
     try:
-        sizes = tuple([int(size) for size in shape])
+        sizes = tuple(map(int, shape))
     except TypeError:
         fail("shape-type", f"shape takes compile-time integers, got {shape!r}")
     if not sizes or min(sizes) < 1:

@@ -1,12 +1,11 @@
 """When each on-chip tile is live: from its first write to its last use, in program order."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .trace import Tile, Trace
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
+class Life(NamedTuple):
     """A tile with the record indices of its first write and last use."""
 
     tile: Tile

@@ -12,9 +12,9 @@ _HERE = str(Path(__file__).parent)
 _OURS: set[str] = set()
 
 
-def calling_frame() -> FrameType:
-    """The nearest frame that is not part of the simulator."""
-    frame = sys._getframe(1)
+def calling_frame(beyond: int = 1) -> FrameType:
+    """The nearest frame that is not part of the simulator; the first `beyond` are known to be."""
+    frame = sys._getframe(beyond)
     while frame.f_back is not None:
         file = frame.f_code.co_filename
         if file not in _OURS:

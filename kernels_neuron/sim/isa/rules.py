@@ -31,12 +31,13 @@ def once_per_layout(check: Callable[..., Answer]) -> Callable[..., Answer]:
     def remembered(core: NeuronCore, *operands: Any) -> Answer:
         key: list[Any] = [check]
         for operand in operands:
-            if type(operand) is NkiTensor:
+            kind = type(operand)
+            if kind is NkiTensor:
                 key.append(operand.layout)
-            elif isinstance(operand, NkiTensor):
+            elif issubclass(kind, NkiTensor):
                 return check(core, *operands)  # a dynamic view
             else:
-                key += (type(operand), operand)  # True is no 1 and 1.0 no 1 to a check
+                key += (kind, operand)  # True is no 1 and 1.0 no 1 to a check
         place = tuple(key)
         try:
             answer = core.answers.get(place, _UNKNOWN)

@@ -43,6 +43,10 @@ class Instruction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> NkiInstruction:
         """Issue the instruction on the core being run."""
+        return self.issue(args, kwargs)
+
+    def issue(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NkiInstruction:
+        """The same with the arguments as they are: kernels come here, and unpacking them once more takes time."""
         core = core_or_none() or current_core(f"nki.{self.module}.{self.name}")
         if self.since is not None:
             require_version(core, f"nki.{self.module}.{self.name}", self.since)
@@ -163,11 +167,11 @@ def _reading_too(steps: Iterator[Step], sources: tuple[NkiTensor, ...]) -> Itera
 def public(entry: Instruction) -> Callable[..., NkiInstruction]:
     """The function that kernels call: the instruction's docstring and signature, acting on the core being run."""
 
-    issue = entry.__call__
+    issue = entry.issue
 
     @functools.wraps(entry.body)
     def call(*args: Any, **kwargs: Any) -> NkiInstruction:
-        return issue(*args, **kwargs)
+        return issue(args, kwargs)
 
     call.__signature__ = entry.signature  # type: ignore[attr-defined]
     return call
