@@ -29,8 +29,8 @@ EXPLAINED = {
     "not-refused": "a case that their suite expects the kernel to refuse ran",
     "not-simulated": "an instruction or feature the simulator refuses by name",
     "not-collected": "the test file does not import",
-    "sbuf-capacity": "more live bytes than a partition of SBUF holds; the vendor's compiler spills to HBM, which the "
-    "simulator refuses",
+    "sbuf-capacity": "more live bytes than SBUF holds, tiles side by side across partitions counted in; whether the "
+    "vendor's compiler would spill to HBM is not published, and the simulator does not",
     "moving-limit": "the kernel moves 64 x 16 = 1,024 columns in one nc_matmul, NKI's limit is 512 before trn3; the "
     "library marks these configurations as work in progress",
     "UsageError": "more than the eight ranks the simulator runs side by side",
