@@ -23,7 +23,6 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import torch
 
 import kernels_neuron
 from kernels_neuron.settings import Settings
@@ -194,6 +193,7 @@ def _ratio(name: str, unit: str, limit: float, pairs: list[tuple[Clock, Clock]],
 
 def model_rows(repeat: int) -> Iterator[Row]:
     """Wall time of a ViT-B/16 forward with every layer in NKI kernels over that of eager torch."""
+    import torch
     from transformers import ViTConfig, ViTForImageClassification
 
     torch.manual_seed(0)
@@ -255,6 +255,8 @@ ROWS = {"overhead": overhead_rows, "matmul": matmul_rows, "model": model_rows, "
 
 def machine() -> dict[str, object]:
     """What the numbers depend on."""
+    import torch  # not at the top: the process that measures memory does without
+
     return {
         "cpus": os.cpu_count(),
         "load": [round(load, 2) for load in os.getloadavg()],
