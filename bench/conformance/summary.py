@@ -21,9 +21,8 @@ LIMIT_S = 120  # a case that takes more fails; run.py may be told to stop earlie
 # what a failing class means, where its name and messages do not say it all; the page lists every class it meets
 EXPLAINED = {
     "timeout": "stopped after the limit of time a case",
-    "mismatch": "the result is outside the vendor's tolerance: attention blocks with fp8 weights, whose test asks for a "
-    "cosine of 0.99 too (one has 0.9899), and two mixture-of-experts blocks; the causes are not found yet",
-    "for a cosine of 0.99 too (one has 0.9899); the cause is not found yet",
+    "mismatch": "the result is outside the vendor's tolerance: attention blocks with fp8 weights, whose test asks for "
+    "a cosine of 0.99 too (one has 0.9899), and two mixture-of-experts blocks; the causes are not found yet",
     "RuntimeError": "raised by the library's own reference, which meets the same scales",
     "AssertionError": "the kernel's own validation refuses what its test hands it: scales of shape [128, 3] for row "
     "quantization, which wants one per column",
