@@ -16,23 +16,13 @@ from kernels_neuron.errors import NotSimulated
 from . import array, layout
 from .arithmetic import Arithmetic
 from .context import current_scope
+from .index import bounds, one_a_dim
 from .locate import fail
 from .memory import MemoryRegion, Storage
 from .switches import resolve
 from .trace import Region
 
-_EVERYTHING = slice(None)
 MAX_VIEW_DIMS = 5  # partition and four free ones; NKI reference, NkiTensor
-
-
-class Ds:
-    """`nl.ds(start, size)`: the slice [start, start + size)."""
-
-    __slots__ = ("size", "start")
-
-    def __init__(self, start: int, size: int) -> None:
-        self.start = start
-        self.size = size
 
 
 class NkiTensor(Arithmetic):
@@ -199,7 +189,7 @@ class NkiTensor(Arithmetic):
     def __getitem__(self, key: Any) -> NkiTensor:
         shape, strides, offset = list(self.shape), list(self.strides), self.offset
         dropped: list[int] = []
-        for dim, item in enumerate(_expand(key, self)):
+        for dim, item in enumerate(one_a_dim(key, self)):
             if type(item) is slice and item.step is None:
                 first = 0 if item.start is None else item.start
                 end = shape[dim] if item.stop is None else item.stop
@@ -208,7 +198,7 @@ class NkiTensor(Arithmetic):
                     offset += first * strides[dim]
                     shape[dim] = end - first
                     continue
-            start, count, step, drop = _bounds(item, shape[dim], dim, self)
+            start, count, step, drop = bounds(item, shape[dim], dim, self)
             offset += start * strides[dim]
             if drop and not (self.on_chip and dim == 0):
                 dropped.append(dim)
@@ -241,7 +231,7 @@ class NkiTensor(Arithmetic):
             from .dynamic import dynamic_select
 
             return dynamic_select(self, dim, index)
-        start, _, _, _ = _bounds(index, self.shape[dim], dim, self)
+        start, _, _, _ = bounds(index, self.shape[dim], dim, self)
         shape, strides = list(self.shape), list(self.strides)
         del shape[dim], strides[dim]
         return self._view(shape, strides, self.offset + start * self.strides[dim])
@@ -293,7 +283,7 @@ class NkiTensor(Arithmetic):
         """One dim split into several; one of them may be -1."""
         dim = self._free_dim(dim, "reshape_dim")
         sizes = _fill_minus_one(shape, self.shape[dim], self)
-        strides = _row_major(sizes, self.strides[dim])
+        strides = row_major(sizes, self.strides[dim])
         return self._view(
             self.shape[:dim] + sizes + self.shape[dim + 1 :], self.strides[:dim] + strides + self.strides[dim + 1 :]
         )
@@ -334,7 +324,7 @@ class NkiTensor(Arithmetic):
         probe = np.lib.stride_tricks.as_strided(np.empty(0, np.int8), shape, strides)
         try:
             with np.errstate(all="ignore"):
-                return tuple(probe.reshape(sizes, copy=False).strides) if self.size else _row_major(sizes)
+                return tuple(probe.reshape(sizes, copy=False).strides) if self.size else row_major(sizes)
         except ValueError:
             fail(
                 "view-reshape",
@@ -436,7 +426,7 @@ class NkiTensor(Arithmetic):
         """Row-major dense; on chip the partition axis is not looked at."""
         shape, strides = (self.shape[1:], self.strides[1:]) if self.on_chip else (self.shape, self.strides)
         return all(
-            have == want for have, want, count in zip(strides, _row_major(shape), shape, strict=True) if count > 1
+            have == want for have, want, count in zip(strides, row_major(shape), shape, strict=True) if count > 1
         )
 
     def is_indirect(self) -> bool:
@@ -444,17 +434,13 @@ class NkiTensor(Arithmetic):
         return False
 
 
-def _row_major(shape: Sequence[int], innermost: int = 1) -> tuple[int, ...]:
+def row_major(shape: Sequence[int], innermost: int = 1) -> tuple[int, ...]:
+    """Strides of a dense row-major tensor whose last dim has the stride `innermost`."""
     strides = []
     for count in reversed(shape):
         strides.append(innermost)
         innermost *= count
     return tuple(reversed(strides))
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a dense row-major tensor."""
-    return _row_major(shape)
 
 
 def ap_steps(tensor: NkiTensor, pattern: Sequence[Sequence[int]], new: DType) -> list[int]:
@@ -480,46 +466,3 @@ def _fill_minus_one(shape: Sequence[int], total: int, tensor: NkiTensor) -> tupl
     if -1 in sizes or math.prod(sizes) != total:
         fail("view-reshape", f"{tensor!r} has {total} elements there, {list(shape)} has {math.prod(sizes)}")
     return tuple(sizes)
-
-
-def _expand(key: Any, tensor: NkiTensor) -> list[Any]:
-    """One index a dim."""
-    keys, ndim = list(key) if isinstance(key, tuple) else [key], len(tensor.shape)
-    for at, item in enumerate(keys):
-        if item is Ellipsis:
-            keys[at : at + 1] = [_EVERYTHING] * (ndim - len(keys) + 1)
-            break
-    if len(keys) > ndim:
-        fail("index-rank", f"{len(keys)} indices for {tensor!r}")
-    return keys + [_EVERYTHING] * (ndim - len(keys))
-
-
-def _bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int, int, bool]:
-    """(start, count, step, drops the dim) of one index into a dim of `size`."""
-    if isinstance(item, Ds):
-        start, stop, step = item.start, item.start + item.size, 1
-    elif isinstance(item, slice):
-        step = 1 if item.step is None else item.step
-        start = 0 if item.start is None else item.start
-        stop = size if item.stop is None else item.stop
-        if isinstance(start, int) and isinstance(stop, int):
-            start, stop = start + size if start < 0 else start, stop + size if stop < 0 else stop
-    elif isinstance(item, (int, np.integer)):
-        index = int(item)
-        if not -size <= index < size:
-            fail("out-of-bounds", f"index {index} is outside dim {dim} of {tensor!r}")
-        return index % size, 1, 1, True
-    else:
-        fail(
-            "index-type",
-            f"{tensor!r} takes ints, slices and nl.ds as indices, got {type(item).__name__}",
-            "use .ap() or select for dynamic access",
-        )
-    for bound in (start, stop, step):
-        if type(bound) is not int and not isinstance(bound, np.integer):
-            fail("index-type", f"{tensor!r} takes whole numbers in slices, got {bound!r}", "use // rather than /")
-    if step < 1 or not 0 <= start <= stop <= size:
-        fail("out-of-bounds", f"slice {start}:{stop}:{step} leaves dim {dim} of {tensor!r}", "clamp the end with min()")
-    if start == stop:
-        fail("empty-slice", f"slice {start}:{stop} of dim {dim} of {tensor!r} holds no element", "skip the empty tile")
-    return start, -(-(stop - start) // step), step, False

@@ -9,7 +9,6 @@ from kernels_neuron.measure.validation import (
     Ladder,
     Measurement,
     ValidationRow,
-    is_validation,
     misordered,
     read_ladders,
     read_measurements,
@@ -18,12 +17,10 @@ from kernels_neuron.measure.validation import (
 )
 
 FOLDER = Path(__file__).parents[2] / "bench" / "validation"
-MEASUREMENTS = read_measurements(FOLDER) if is_validation(FOLDER) else []
+MEASUREMENTS = read_measurements(FOLDER)
 # instructions priced or simulated for a row decide how long it takes here
 LONG = ("GT-24", "GT-26", "GT-42", "GT-67", "GT-34-2048", "GT-34-3072", "GT-34-4096")
 LONG += ("GT-34-5120", "GT-34-6144", "GT-34-7168", "GT-34-8192")
-
-pytestmark = pytest.mark.skipif(not MEASUREMENTS, reason="bench/validation is not there")
 
 
 def row(**change):

@@ -8,8 +8,8 @@ from kernels_neuron.errors import KernelError
 from kernels_neuron.settings import Settings
 from kernels_neuron.sim.context import using
 from kernels_neuron.sim.core import NeuronCore
+from kernels_neuron.sim.index import Ds
 from kernels_neuron.sim.memory import MemoryRegion
-from kernels_neuron.sim.tensor import Ds
 
 
 def numbered(shape, buffer="sbuf", dtype="int32"):

@@ -7,6 +7,7 @@ where the tensor ends. Source: NKI language reference 0.7, NkiGrid.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from kernels_neuron.sim.tensor import NkiTensor
 _SINCE = (0, 7)
 
 
-class NkiGrid:
+class NkiGrid(ABC):
     """A region of a tensor in cells of `cell` elements; leading dims of HBM tensors that are not tiled have cells of 1.
 
     source  the tensor, cut to the elements the grid covers
@@ -106,9 +107,9 @@ class NkiGrid:
         return dim < self._source.ndim - len(self.tile_shape) and isinstance(self._ranges[dim], int)
 
     @property
+    @abstractmethod
     def tile_shape(self) -> tuple[int, ...]:
         """Elements of a tile, but for those at the end."""
-        raise NotImplementedError
 
     # ---- navigation
 
@@ -123,8 +124,9 @@ class NkiGrid:
             ranges[dim] = _selected(self._ranges[dim], item, self)
         return self._again(tuple(ranges))
 
+    @abstractmethod
     def _again(self, ranges: tuple[range | int, ...]) -> NkiGrid:
-        raise NotImplementedError
+        """A grid of other cells of the same tensor."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}{list(self.shape)} of {self._source!r}"

@@ -6,11 +6,12 @@ from typing import Any
 
 from kernels_neuron.dtypes import ROWS, DType
 from kernels_neuron.sim.context import core_or_none, current_arch, current_core
+from kernels_neuron.sim.index import Ds
 from kernels_neuron.sim.isa.ops import OPS
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.show import shown
-from kernels_neuron.sim.tensor import Ds, NkiTensor
+from kernels_neuron.sim.tensor import NkiTensor
 
 from . import elementwise, gone
 from .composite import COMPOSITES

@@ -1,0 +1,65 @@
+"""Indices of a view: what stands in the brackets of `tile[...]`, one a dim, checked against its size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .locate import fail
+
+if TYPE_CHECKING:
+    from .tensor import NkiTensor
+
+
+class Ds:
+    """`nl.ds(start, size)`: the slice [start, start + size)."""
+
+    __slots__ = ("size", "start")
+
+    def __init__(self, start: int, size: int) -> None:
+        self.start = start
+        self.size = size
+
+
+def one_a_dim(key: Any, tensor: NkiTensor) -> list[Any]:
+    """One index a dim."""
+    keys, ndim = list(key) if isinstance(key, tuple) else [key], len(tensor.shape)
+    for at, item in enumerate(keys):
+        if item is Ellipsis:
+            keys[at : at + 1] = [slice(None)] * (ndim - len(keys) + 1)
+            break
+    if len(keys) > ndim:
+        fail("index-rank", f"{len(keys)} indices for {tensor!r}")
+    return keys + [slice(None)] * (ndim - len(keys))
+
+
+def bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int, int, bool]:
+    """(start, count, step, drops the dim) of one index into a dim of `size`."""
+    if isinstance(item, Ds):
+        start, stop, step = item.start, item.start + item.size, 1
+    elif isinstance(item, slice):
+        step = 1 if item.step is None else item.step
+        start = 0 if item.start is None else item.start
+        stop = size if item.stop is None else item.stop
+        if isinstance(start, int) and isinstance(stop, int):
+            start, stop = start + size if start < 0 else start, stop + size if stop < 0 else stop
+    elif isinstance(item, (int, np.integer)):
+        index = int(item)
+        if not -size <= index < size:
+            fail("out-of-bounds", f"index {index} is outside dim {dim} of {tensor!r}")
+        return index % size, 1, 1, True
+    else:
+        fail(
+            "index-type",
+            f"{tensor!r} takes ints, slices and nl.ds as indices, got {type(item).__name__}",
+            "use .ap() or select for dynamic access",
+        )
+    for bound in (start, stop, step):
+        if type(bound) is not int and not isinstance(bound, np.integer):
+            fail("index-type", f"{tensor!r} takes whole numbers in slices, got {bound!r}", "use // rather than /")
+    if step < 1 or not 0 <= start <= stop <= size:
+        fail("out-of-bounds", f"slice {start}:{stop}:{step} leaves dim {dim} of {tensor!r}", "clamp the end with min()")
+    if start == stop:
+        fail("empty-slice", f"slice {start}:{stop} of dim {dim} of {tensor!r} holds no element", "skip the empty tile")
+    return start, -(-(stop - start) // step), step, False
