@@ -1,11 +1,26 @@
-"""A kernel with a tile parameter, as docs/tuning.md makes it."""
+"""The scripts that write pages of docs/, and a kernel with a tile parameter, as docs/tuning.md makes it."""
 
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[1] / "docs" / "tuning.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = DOCS / "tuning.md"
+
+
+@pytest.fixture(scope="session")
+def page_script():
+    """docs/NAME.py as a module, for its name."""
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(f"{name}_page", DOCS / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture

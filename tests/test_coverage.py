@@ -1,6 +1,5 @@
 """docs/coverage.md is what its script writes, and every instruction on it has a rule of its own or says so."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,8 @@ ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture(scope="module")
-def coverage():
-    spec = importlib.util.spec_from_file_location("coverage_page", ROOT / "docs" / "coverage.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def coverage(page_script):
+    return page_script("coverage")
 
 
 def test_the_coverage_page_is_current(coverage):

@@ -1,6 +1,5 @@
 """docs/registry.md: its figures are those of bench/results/, and what it shows runs."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -17,11 +16,8 @@ PAGE = ROOT / "docs" / "registry.md"
 
 
 @pytest.fixture(scope="module")
-def figures():
-    spec = importlib.util.spec_from_file_location("registry_page", ROOT / "docs" / "registry.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def figures(page_script):
+    return page_script("registry")
 
 
 def test_the_figures_are_those_of_the_results(figures):

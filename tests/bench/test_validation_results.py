@@ -1,6 +1,5 @@
 """The committed results of the validation suite: complete, in order, and what the documents say."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -26,11 +25,8 @@ QUICK += ("replay-S1024-fused-fp32", "GT-28")
 
 
 @pytest.fixture(scope="module")
-def page():
-    spec = importlib.util.spec_from_file_location("performance_page", ROOT / "docs" / "performance.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def page(page_script):
+    return page_script("performance")
 
 
 def test_the_results_hold_every_measurement_in_order():

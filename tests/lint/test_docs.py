@@ -1,7 +1,6 @@
 """docs/lint.md is what its script writes, and no rule is missing, neither of the linter nor of the simulator."""
 
 import ast
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("lint_page", ROOT / "docs" / "lint.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def script(page_script):
+    return page_script("lint")
 
 
 def test_the_lint_page_is_current(script):
