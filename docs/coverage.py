@@ -20,6 +20,7 @@ from kernels_neuron.sim.isa.table import Instruction  # noqa: E402
 from kernels_neuron.sim.shim import collectives, composite, gone, isa, language  # noqa: E402
 from kernels_neuron.sim.switches import SWITCHES  # noqa: E402
 from kernels_neuron.sim.tensor import NkiTensor  # noqa: E402
+from kernels_neuron.sim.versions import METHODS, OLDEST, SINCE, spell  # noqa: E402
 
 # documented, and refused by name: what they are and why
 REFUSED = {
@@ -97,6 +98,8 @@ def page() -> str:
         for module, table in (("nki", gone.NKI), ("nl", gone.LANGUAGE), ("nisa", gone.ISA))
         for name, (since, instead) in sorted(table.items())
     ]
+    newer = {**SINCE, **{f"NkiTensor.{name}": since for name, since in METHODS.items()}}
+    since = [(f"`{name}`", spell(first)) for name, first in sorted(newer.items()) if first > OLDEST]
     names = lambda words: ", ".join(f"`{word}`" for word in words)  # noqa: E731
     return (
         "\n\n".join(
@@ -120,6 +123,8 @@ def page() -> str:
                 "## Retired names\n\nThey exist, and using one is an error.\n\n"
                 + _rows(retired, "name", "gone since", "instead"),
                 '`nl.dynamic_range` and `while register:` run under `Settings(nki="0.6")` and older.',
+                '## Newer names\n\nA run set to an older version, `Settings(nki="0.3")`, refuses them by name.\n\n'
+                + _rows(since, "name", "since"),
                 "## Undocumented behaviour\n\nOne switch each, set by `Settings(switches={..})`.\n\n"
                 + _rows(switches, "switch", "default", "choices", "reason"),
             ]

@@ -52,6 +52,10 @@ class UnknownName(NotSimulated, AttributeError):
     """A name that no NKI reference we know of has. Also an AttributeError, so that hasattr and getattr answer."""
 
 
+class NewerName(KernelError, AttributeError):
+    """A name that came after the NKI version of the run. Also an AttributeError, so that hasattr and getattr answer."""
+
+
 class FileProblems(KernelsNeuronError):
     """A file the user wrote is wrong. `problems` lists all of them, each starting with its key path."""
 

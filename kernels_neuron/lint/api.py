@@ -1,7 +1,7 @@
 """The NKI API by version: which names and arguments there are, since when, and what replaced those that are gone.
 
-Names are short ones: "nl.load", "nisa.dma_copy", "ncc.all_gather", "nki.simulate". The list of names and their
-signatures are the simulator's. Source: NKI release notes 0.1 to 0.7 and the migration guide, unless a line says more.
+Names are short ones: "nl.load", "nisa.dma_copy", "ncc.all_gather", "nki.simulate". The list of names, their signatures
+and versions are the simulator's. Source: NKI release notes 0.1 to 0.7 and the migration guide, unless a line says more.
 """
 
 import enum
@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Iterator
 
 from kernels_neuron.arch import TRN3
+from kernels_neuron.sim import versions
 from kernels_neuron.sim.isa import COLLECTIVES, TABLE
 from kernels_neuron.sim.shim import collectives, composite, elementwise, gone, isa, language, nki
 from kernels_neuron.sim.shim.finder import _MODULES
@@ -23,49 +24,7 @@ MODULES = frozenset(_MODULES)
 _CONVENIENCE = (*elementwise.FUNCTIONS, *composite.COMPOSITES, "broadcast_to", "expand_dims", "full", "load", "matmul",
                 "ones", "store", "transpose", "zeros", "rand", "random_seed")  # fmt: skip
 
-_SINCE = {
-    "0.2": ("nisa.nonzero_with_count", "nl.float8_e4m3fn", "nl.no_reorder"),
-    "0.3": ("nki.simulate", "nisa.dma_engine", "nisa.exponential", "ncc.all_to_all_v",
-            *(f"nl.{name}" for name in _CONVENIENCE if hasattr(language, name))),
-    "0.4": ("nl.abs_max", "nl.abs_min", "nl.prelu", "nl.bypass", "nl.tile_size.psum_bank_fmax",
-            "nl.tile_size.psum_bank_fmax_bytes", "nl.tile_size.sbuf_fmax", "nl.tile_size.sbuf_fmax_bytes",
-            "nl.tile_size.sbuf_size_bytes"),
-    "0.5": ("nl.float8_e8m0fnu", "nl.tile_size.psum_num_banks"),
-    "0.6": ("nl.fori_loop", "nl.while_loop"),
-    "0.7": ("nl.NkiBlockGrid", "nl.NkiGrid", "nl.NkiTileGrid", "nl.alloc_blocks", "nl.alloc_tiles", "nl.blocks",
-            "nl.int64", "nl.tiles", "nisa.NkiScalar", "nisa.scalar_load", "nisa.scalar_store"),
-}  # fmt: skip
-SINCE: dict[str, Version] = {
-    **{name: parse_version(since) for since, names in _SINCE.items() for name in names},
-    **{
-        f"{module}.{name}": (entry.since[0], entry.since[1])
-        for module, table in (("nisa", TABLE), ("ncc", COLLECTIVES))
-        for name, entry in table.items()
-        if entry.since
-    },
-}
-
-# (call, argument)
-_ARGUMENTS_SINCE = {
-    "0.3": (("nisa.nc_matmul", "accumulate"), ("nl.ndarray", "address")),
-    "0.4": (("nisa.dma_compute", "oob_mode"), ("nisa.dma_copy", "priority"), ("nisa.dma_transpose", "priority"),
-            *((f"ncc.{name}", "priority") for name in COLLECTIVES)),
-    "0.5": tuple((f"ncc.{name}", "name") for name in COLLECTIVES),
-    "0.7": (("nisa.activation", "engine"), ("nisa.activation_reduce", "engine"), ("nl.empty_like", "transpose_axes"),
-            ("nl.empty_like", "address")),
-}  # fmt: skip
-ARGUMENTS_SINCE: dict[tuple[str, str], Version] = {
-    key: parse_version(since) for since, keys in _ARGUMENTS_SINCE.items() for key in keys
-}
-
-METHODS_SINCE: dict[str, Version] = {
-    "view": (0, 2),
-    **dict.fromkeys(
-        ("slice", "select", "permute", "broadcast", "expand_dim", "squeeze_dim", "reshape_dim", "flatten_dims",
-         "rearrange", "vector_select", "indirect", "is_contiguous", "is_indirect"),
-        (0, 5),
-    ),
-}  # fmt: skip
+_SINCE = {**dict.fromkeys((f"nl.{name}" for name in _CONVENIENCE if hasattr(language, name)), (0, 3)), **versions.SINCE}
 
 # name -> (version it is gone in, what to use)
 RETIRED: dict[str, tuple[Version, str]] = {
@@ -169,7 +128,7 @@ def too_new(name: str, version: Version) -> str | None:
     """The version that brought a name `version` does not have yet, else None."""
     parts = name.split(".")
     for length in range(2, len(parts) + 1):
-        since = SINCE.get(".".join(parts[:length]))
+        since = _SINCE.get(".".join(parts[:length]))
         if since and BETA < version < since:
             return spell(since)
     return None

@@ -20,7 +20,7 @@ def parse_version(text: str) -> Version:
     return BETA if short == "beta" else (0, int(short.split(".")[1]))
 
 
-def spell(version: Version) -> str:
+def spell(version: tuple[int, ...]) -> str:
     """ "0.3" of (0, 3)."""
     return "beta" if version == BETA else f"{version[0]}.{version[1]}"
 

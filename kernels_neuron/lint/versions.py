@@ -4,6 +4,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 
+from kernels_neuron.sim.versions import ARGUMENTS, METHODS
 from kernels_neuron.tables import unknown
 
 from . import api
@@ -139,7 +140,7 @@ def argument_too_new(source: Source, target: Target) -> Hits:
     """An argument that the version does not have yet."""
     for call, name in _calls(source):
         for keyword in call.keywords:
-            since = api.ARGUMENTS_SINCE.get((name, keyword.arg or ""))
+            since = ARGUMENTS.get(name, {}).get(keyword.arg or "")
             if since and target.version < since:
                 message = f"{name} takes {keyword.arg} from NKI {spell(since)} on, this is for {spell(target.version)}"
                 yield Hit(keyword.value, message)
@@ -361,6 +362,6 @@ def method_too_new(source: Source, target: Target) -> Hits:
     for node in source.kernel_nodes:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
-        since = api.METHODS_SINCE.get(node.func.attr)
+        since = METHODS.get(node.func.attr)
         if since and target.version < since and source.is_tile(node.func.value):
             yield Hit(node, f"tensors have .{node.func.attr} from NKI {spell(since)} on")

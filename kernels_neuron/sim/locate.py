@@ -31,11 +31,16 @@ def caller() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
-def fail(rule: str, message: str, hint: str | None = None) -> NoReturn:
-    """Raise KernelError for `rule`, located at the kernel's line."""
+def is_ours(frame: FrameType) -> bool:
+    """Whether a frame is part of the simulator."""
+    return frame.f_code.co_filename.startswith(_HERE)
+
+
+def fail(rule: str, message: str, hint: str | None = None, kind: type[KernelError] = KernelError) -> NoReturn:
+    """Raise KernelError, or a `kind` of it, for `rule`, located at the kernel's line."""
     file, line = caller()
     where = f"{file.rsplit('/', 1)[-1]}:{line}"
-    raise KernelError(message, rule=rule, hint=hint, where=where, source=source_line(file, line))
+    raise kind(message, rule=rule, hint=hint, where=where, source=source_line(file, line))
 
 
 def source_line(file: str, line: int) -> str | None:

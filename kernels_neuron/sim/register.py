@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from .context import current_core
 from .locate import fail
-
-if TYPE_CHECKING:
-    from .core import NeuronCore
+from .versions import api_version
 
 REGISTER_DTYPES = ("uint8", "uint16", "uint32", "int8", "int16", "int32", "float32")
 # from this version on kernels run as Python, and Python cannot branch on what only the device knows
 _NO_PYTHON_BRANCHES = (0, 7)
-
-
-@functools.cache
-def api_version(text: str) -> tuple[int, ...]:
-    """ "0.7" or "0.7.0" as numbers that compare."""
-    return tuple(int(part) for part in text.split(".")[:2])
-
-
-def require_version(core: NeuronCore, what: str, since: tuple[int, ...]) -> None:
-    """The kernel is written for an NKI that has `what`."""
-    if api_version(core.settings.nki) < since:
-        first = ".".join(map(str, since))
-        fail("api-version", f"{what} exists from NKI {first} on, the run is set to {core.settings.nki}")
 
 
 class VirtualRegister:

@@ -21,10 +21,12 @@ from .locate import fail
 from .memory import MemoryRegion, Storage
 from .switches import resolve
 from .trace import Region
+from .versions import refusing_newer_methods
 
 MAX_VIEW_DIMS = 5  # partition and four free ones; NKI reference, NkiTensor
 
 
+@refusing_newer_methods
 class NkiTensor(Arithmetic):
     """A view: shape, strides and offset in elements of `dtype` over the bytes of one allocation.
 

@@ -12,8 +12,8 @@ import numpy as np
 from kernels_neuron.sim import array
 from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.locate import fail
-from kernels_neuron.sim.register import api_version
 from kernels_neuron.sim.tensor import NkiTensor
+from kernels_neuron.sim.versions import api_version
 
 from .prices import PRICES, facts, load_stationary, matmul
 from .rules import (

@@ -12,6 +12,7 @@ from kernels_neuron.sim.core import NeuronCore
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import NkiTensor
+from kernels_neuron.sim.versions import ALU_OPERATORS, require_version
 
 from .ops import Op
 
@@ -227,6 +228,8 @@ def require_alu(name: str, operand: str, op: Any, core: NeuronCore, *, unary: bo
         kind = f"{'an' if unary else 'a binary'} {'ALU' if bitvec else 'arithmetic'}"
         fail("op-kind", f"{name} takes {kind} operator as {operand}, got {op!r}")
     require_generation(name, core, found.min_generation, f"{name} with {operand}={op!r}")
+    if found.name in ALU_OPERATORS:
+        require_version(core, f"{name} with {operand}={op!r}", ALU_OPERATORS[found.name])
     return found
 
 

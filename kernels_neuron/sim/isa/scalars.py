@@ -10,14 +10,13 @@ import numpy as np
 from kernels_neuron.sim.context import current_core
 from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.locate import fail
-from kernels_neuron.sim.register import VirtualRegister, require_version
+from kernels_neuron.sim.register import VirtualRegister
 from kernels_neuron.sim.tensor import NkiTensor
+from kernels_neuron.sim.versions import SINCE, require_version
 
 from .prices import NO_FACTS, PRICES
 from .rules import require_tensor
 from .table import TABLE
-
-_SINCE = (0, 7)
 
 
 class NkiScalar(VirtualRegister):
@@ -100,7 +99,7 @@ def scalar_store(dst: NkiTensor, value: NkiScalar) -> None:
 
 def _core(name: str) -> NeuronCore:
     core = current_core(f"nki.isa.{name}")
-    require_version(core, f"nisa.{name}", _SINCE)
+    require_version(core, f"nisa.{name}", SINCE[f"nisa.{name}"])
     return core
 
 

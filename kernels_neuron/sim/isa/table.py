@@ -13,10 +13,9 @@ from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.dynamic import DynamicTensor, settled
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.order import NkiInstruction
-from kernels_neuron.sim.register import VirtualRegister, api_version, known, require_version
+from kernels_neuron.sim.register import VirtualRegister, known
 from kernels_neuron.sim.tensor import NkiTensor
-
-from .versions import ARGUMENTS, SINCE, newest, signature_in
+from kernels_neuron.sim.versions import ARGUMENTS, api_version, newest, require_version, signature_in, since, spell
 
 Body = Callable[..., Iterator[Step]]
 
@@ -40,6 +39,11 @@ class Instruction:
     module: str = "isa"
     changed: tuple[int, ...] | None = None
     flags: tuple[str, ...] = ()
+
+    @property
+    def short(self) -> str:
+        """Its name as kernels write it: "nisa.dma_copy", "ncc.all_gather"."""
+        return f"{'nisa' if self.module == 'isa' else 'ncc'}.{self.name}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> NkiInstruction:
         """Issue the instruction on the core being run."""
@@ -71,14 +75,14 @@ class Instruction:
 
     def _as_called_in(self, version: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call by the signature that it had in an older version."""
-        older = signature_in(self.name, version, self.signature)
+        older = signature_in(self.short, version, self.signature)
         try:
             return older.bind(*args, **kwargs).arguments
         except TypeError as error:
             later = [
-                f"{argument} came with NKI {'.'.join(map(str, since))}"
-                for argument, since in ARGUMENTS.get(self.name, {}).items()
-                if argument in kwargs and version < since
+                f"{argument} came with NKI {spell(first)}"
+                for argument, first in ARGUMENTS.get(self.short, {}).items()
+                if argument in kwargs and version < first
             ]
             hint = [*later, *_retired_arguments(self.name, kwargs), f"it was {self.name}{older}"][0]
             fail("call-signature", f"{self.name}: {error}", hint)
@@ -101,9 +105,9 @@ def collective(body: Body) -> Body:
         name,
         body,
         signature,
-        since=SINCE.get(name),
+        since=since(f"ncc.{name}"),
         module="collectives",
-        changed=newest(name),
+        changed=newest(f"ncc.{name}"),
         flags=_flags(signature),
     )
     return body
@@ -118,8 +122,8 @@ def _enter(body: Body, dynamic: bool) -> Body:
     parameters = list(inspect.signature(body).parameters.values())[1:]
     name = body.__name__
     signature = inspect.Signature(parameters)
-    since, changed, flags = SINCE.get(name), newest(name), _flags(signature)
-    TABLE[name] = Instruction(name, body, signature, dynamic, since, changed=changed, flags=flags)
+    first, changed = since(f"nisa.{name}"), newest(f"nisa.{name}")
+    TABLE[name] = Instruction(name, body, signature, dynamic, first, changed=changed, flags=_flags(signature))
     return body
 
 

@@ -8,8 +8,8 @@ from kernels_neuron.sim.isa import TABLE
 from kernels_neuron.sim.isa.ops import OPS, Op
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.memory import MemoryRegion
-from kernels_neuron.sim.register import require_version
 from kernels_neuron.sim.tensor import NkiTensor
+from kernels_neuron.sim.versions import ARGUMENTS, require_version
 
 
 def new_like(like: NkiTensor, dtype: Any = None, buffer: MemoryRegion = MemoryRegion.sbuf) -> NkiTensor:
@@ -187,8 +187,9 @@ def empty_like(
     transpose_axes, address  from NKI 0.7 on: the axes of a later dma_transpose of x into it; where it lies on chip
     """
     core = current_core("nl.empty_like")
-    if transpose_axes is not None or address is not None:
-        require_version(core, "nl.empty_like with transpose_axes or address", (0, 7))
+    for argument, value in (("transpose_axes", transpose_axes), ("address", address)):
+        if value is not None:
+            require_version(core, f"nl.empty_like with {argument}", ARGUMENTS["nl.empty_like"][argument])
     shape = x.shape if isinstance(x, NkiTensor) else x.element_shape
     if transpose_axes is not None:
         if tuple(transpose_axes) not in _TRANSPOSED or len(transpose_axes) != len(shape):

@@ -9,8 +9,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 from kernels_neuron.errors import UnknownName
+from kernels_neuron.sim.versions import later_names, require_name
 
 _MODULES = {
     "nki": "kernels_neuron.sim.shim.nki",
@@ -27,6 +29,8 @@ _MODULES = {
     "nki.meta.tensor": "kernels_neuron.sim.shim.retired.tensor",
     "nki.tensor": "kernels_neuron.sim.shim.retired.tensor",
 }
+# what kernels call the modules whose names differ from version to version
+_SHORT = {"nki": "nki", "nki.language": "nl", "nki.isa": "nisa", "nki.collectives": "ncc"}
 # names of the first versions; served only where no `neuronxcc` is installed
 _FALLBACK = {
     "neuronxcc": "kernels_neuron.sim.shim.retired.neuronxcc",
@@ -53,10 +57,16 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         ours = importlib.import_module(self.modules[module.__name__])
         module.__doc__ = ours.__doc__
+        short = _SHORT.get(module.__name__, "")
+        later = later_names(short)
         for name in ("__all__", *ours.__all__):
-            setattr(module, name, getattr(ours, name))
+            if name not in later:
+                setattr(module, name, getattr(ours, name))
 
-        def submodule(name: str) -> ModuleType:
+        def attribute(name: str) -> Any:
+            if name in later:  # asked for at each use, since a run may be set to a version without it
+                require_name(f"{short}.{name}")
+                return getattr(ours, name)
             # `import nki` alone makes nki.language, and `x: nki.dtype`, work
             child = f"{module.__name__}.{name}"
             if child in self.modules:
@@ -68,7 +78,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
                 hint=_near(name, ours.__all__),
             )
 
-        module.__getattr__ = submodule  # type: ignore[method-assign]
+        module.__getattr__ = attribute  # type: ignore[method-assign]
+        module.__dir__ = lambda: sorted({*vars(module), *later})  # type: ignore[method-assign]
 
 
 def _near(name: str, known: Sequence[str]) -> str | None:

@@ -7,7 +7,7 @@ from kernels_neuron.errors import UsageError
 from kernels_neuron.sim.context import core_or_none
 from kernels_neuron.sim.isa import TABLE
 from kernels_neuron.sim.locate import fail
-from kernels_neuron.sim.register import api_version
+from kernels_neuron.sim.versions import api_version
 
 
 class Gone:

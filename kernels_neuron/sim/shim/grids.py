@@ -18,10 +18,8 @@ from kernels_neuron.sim.context import current_core
 from kernels_neuron.sim.core import NeuronCore
 from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.memory import MemoryRegion
-from kernels_neuron.sim.register import require_version
 from kernels_neuron.sim.tensor import NkiTensor
-
-_SINCE = (0, 7)
+from kernels_neuron.sim.versions import SINCE, require_version
 
 
 class NkiGrid(ABC):
@@ -203,7 +201,7 @@ def _selected(cells: Any, item: Any, grid: NkiGrid) -> range | int:
 
 def _core(name: str) -> NeuronCore:
     core = current_core(name)
-    require_version(core, name, _SINCE)
+    require_version(core, name, SINCE[name])
     return core
 
 

@@ -12,6 +12,7 @@ from kernels_neuron.sim.locate import fail
 from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.show import shown
 from kernels_neuron.sim.tensor import NkiTensor
+from kernels_neuron.sim.versions import SINCE, require_name
 
 from . import elementwise, gone
 from .composite import COMPOSITES
@@ -44,6 +45,8 @@ class _TileSize:
         limits = current_arch().tile_size
         if name not in limits:
             raise AttributeError(f"nl.tile_size has no {name}, it has {', '.join(limits)}")
+        if f"nl.tile_size.{name}" in SINCE:
+            require_name(f"nl.tile_size.{name}")
         return limits[name]
 
 

@@ -10,7 +10,8 @@ from kernels_neuron.sim.context import core_or_none, current_core
 from kernels_neuron.sim.core import NeuronCore
 from kernels_neuron.sim.isa.scalars import NkiScalar
 from kernels_neuron.sim.locate import fail
-from kernels_neuron.sim.register import VirtualRegister, api_version, known, require_version
+from kernels_neuron.sim.register import VirtualRegister, known
+from kernels_neuron.sim.versions import SINCE, api_version, require_version
 
 Bound = int | VirtualRegister
 
@@ -76,7 +77,7 @@ def fori_loop(lower: Bound, upper: Bound, body_fun: Callable[[VirtualRegister], 
     i is an NkiScalar, or a register where a bound is one, and always before NKI 0.7.
     """
     core = _enter("nl.fori_loop")
-    require_version(core, "nl.fori_loop", (0, 6))
+    require_version(core, "nl.fori_loop", SINCE["nl.fori_loop"])
     registers = any(type(bound) is VirtualRegister for bound in (lower, upper))
     scalars = not registers and api_version(core.settings.nki) >= (0, 7)
     for i in _bounds("nl.fori_loop", lower, upper, step):
@@ -89,7 +90,7 @@ def fori_loop(lower: Bound, upper: Bound, body_fun: Callable[[VirtualRegister], 
 def while_loop(init: VirtualRegister, body_fun: Callable[[VirtualRegister], VirtualRegister]) -> None:
     """register = body_fun(register) while the register is not 0, tested before each turn."""
     core = _enter("nl.while_loop")
-    require_version(core, "nl.while_loop", (0, 6))
+    require_version(core, "nl.while_loop", SINCE["nl.while_loop"])
     register = init
     while True:
         if not isinstance(register, VirtualRegister):
