@@ -10,7 +10,9 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 
-MEMORY_BYTES = 12 << 30  # address space of one case; beyond it the case fails
+MEMORY_BYTES = 12 << 30  # address space of one case, unless told otherwise; beyond it the case fails
+# how numpy and torch say that there is no memory, also where the library has wrapped it in an error of its own
+NO_MEMORY = ("Unable to allocate", "can't allocate memory")
 WALL_LIMIT = 10  # the limit in wall-clock time, as a multiple of the one in processor time
 MESSAGE_CHARACTERS = 400
 
@@ -20,7 +22,7 @@ class Outcome:
     """One row of the results. `error` is None when ok: else a rule of the simulator, an exception type, or a word.
 
     words  timeout (stopped), crashed (the process died), mismatch (outside the vendor's tolerance),
-           not-refused (a case that must be refused ran), memory (needs more than MEMORY_BYTES)
+           not-refused (a case that must be refused ran), memory (needs more than it may have)
     stage  where it failed: inputs (being made), simulate (in the kernel), reference (in the library's own torch code),
            compare, test
     input_bytes  of all arrays handed to the kernel
@@ -46,8 +48,7 @@ class Outcome:
     def blame(self, error: BaseException, stage: str) -> None:
         """Take the failure from an exception."""
         self.stage = stage
-        kind = "memory" if isinstance(error, MemoryError) else type(error).__name__
-        self.error = getattr(error, "rule", None) or kind
+        self.error = getattr(error, "rule", None) or kind_of(type(error).__name__, str(error))
         self.message = str(error).strip()[:MESSAGE_CHARACTERS]
         frames = traceback.extract_tb(error.__traceback__)
         if frames:
@@ -59,13 +60,26 @@ class Outcome:
         return json.dumps({**said, **provenance})
 
 
+def kind_of(name: str, message: str) -> str:
+    """The class of an exception: its name, or "memory" whatever it is called."""
+    starved = name.endswith("MemoryError") or any(words in message for words in NO_MEMORY)
+    return "memory" if starved else name
+
+
 _ALWAYS = ("id", "kernel", "ok", "error", "wall_s", "cpu_s")
 
 
 Note = Callable[[Outcome], None]  # keeps an outcome as it is now, for the case that the process is stopped later
 
 
-def in_own_process(case: str, kernel: str, work: Callable[[Outcome, Note], None], limit_s: float) -> Outcome:
+def in_own_process(
+    case: str,
+    kernel: str,
+    work: Callable[[Outcome, Note], None],
+    limit_s: float,
+    *,
+    memory_bytes: int = MEMORY_BYTES,
+) -> Outcome:
     """Run `work`, which fills in an Outcome and notes how far it is, in a fork; stop it after `limit_s` seconds.
 
     They are seconds of processor time, so that what else the machine does decides nothing; a case that waits instead of
@@ -76,6 +90,7 @@ def in_own_process(case: str, kernel: str, work: Callable[[Outcome, Note], None]
     pid = os.fork()
     if pid == 0:
         os.close(reader)
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         _child(writer, Outcome(case, kernel, stage="inputs"), work, limit_s)
     os.close(writer)
     answer, stopped = _read(reader, begin + WALL_LIMIT * limit_s)
@@ -110,7 +125,6 @@ def _read(reader: int, deadline: float) -> tuple[bytes, bool]:
 
 
 def _child(writer: int, outcome: Outcome, work: Callable[[Outcome, Note], None], limit_s: float) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     seconds = max(1, round(limit_s))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
 

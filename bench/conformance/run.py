@@ -16,6 +16,7 @@ from pathlib import Path
 
 import cases
 from commits import commit
+from outcome import MEMORY_BYTES
 from suite import Suite
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--limit", type=float, default=120.0, metavar="SECONDS", help="processor time; a case that takes more fails"
     )
+    parser.add_argument(
+        "--memory", type=float, default=MEMORY_BYTES / 2**30, metavar="GIB", help="a case that needs more fails"
+    )
     parser.add_argument("--list", action="store_true", help="print the cases and run none")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -108,7 +112,7 @@ def _run(suite: Suite, todo: list[str], options: argparse.Namespace) -> None:
     # read now: the code of this process is what it has imported, whatever is committed while it runs
     provenance = {"ours": commit(ROOT, "kernels_neuron", "bench/conformance"), "theirs": commit(options.clone)}
     for number, case in enumerate(todo, 1):
-        outcome = suite.run(case, options.limit)
+        outcome = suite.run(case, options.limit, int(options.memory * 2**30))
         with options.out.open("a") as results:
             results.write(outcome.row(**provenance) + "\n")
         verdict = "ok" if outcome.ok else f"{outcome.error}: {outcome.message[:100]!r}"

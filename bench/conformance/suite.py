@@ -13,7 +13,7 @@ import pytest
 import ranks
 import stand_ins
 from cases import kernel_of
-from outcome import Note, Outcome, in_own_process
+from outcome import MEMORY_BYTES, Note, Outcome, in_own_process, kind_of
 
 NKI = "0.3"  # the API version of branch 2.29_release
 
@@ -69,7 +69,7 @@ class Suite:
         self.visit(self)
         return True
 
-    def run(self, case: str, limit_s: float) -> Outcome:
+    def run(self, case: str, limit_s: float, memory_bytes: int = MEMORY_BYTES) -> Outcome:
         """Run one case in a process of its own."""
         if case not in self.items:
             return Outcome(case, kernel_of(case), error="not-collected", message="its test file does not import")
@@ -78,7 +78,7 @@ class Suite:
             self.current, self.note = outcome, note
             _run_item(self.items[case], outcome)
 
-        return in_own_process(case, kernel_of(case), work, limit_s)
+        return in_own_process(case, kernel_of(case), work, limit_s, memory_bytes=memory_bytes)
 
 
 def _run_item(item: pytest.Item, outcome: Outcome) -> None:
@@ -110,7 +110,7 @@ def _classify(message: str) -> str:
     if "was expected to fail" in message:
         return "not-refused"
     kind = message.split(":", 1)[0].split(".")[-1]
-    kind = "memory" if kind.endswith("MemoryError") else kind
+    kind = kind_of(kind, message)
     return kind if kind.isidentifier() else "error"
 
 

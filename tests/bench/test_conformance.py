@@ -122,6 +122,23 @@ def test_a_broken_rule_is_named():
     assert (found.error, found.stage) == ("partition-limit", "simulate")
 
 
+def test_a_lack_of_memory_is_told_whoever_reports_it():
+    assert outcome.kind_of("_ArrayMemoryError", "") == "memory"
+    assert outcome.kind_of("ValidationException", "Unable to allocate 2.68 GiB for an array") == "memory"
+    assert outcome.kind_of("RuntimeError", "DefaultCPUAllocator: can't allocate memory: ...") == "memory"
+    assert outcome.kind_of("RuntimeError", "The size of tensor a must match") == "RuntimeError"
+
+
+def test_a_case_may_have_only_so_much_memory():
+    def greedy(result, note):
+        try:
+            np.ones(1 << 29)
+        except MemoryError as error:
+            result.blame(error, "inputs")
+
+    assert outcome.in_own_process("x", "x", greedy, 30, memory_bytes=2 << 30).error == "memory"
+
+
 # ---- dtypes
 
 
