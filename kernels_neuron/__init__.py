@@ -9,12 +9,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from .settings import Settings
-from .sim.run import simulate
+from .sim.run import simulate, simulate_ranks
 from .sim.shim import install as _install
 
 if TYPE_CHECKING:
     from . import device
-    from .cost.profile import Profile, profile
+    from .cost.profile import Profile, profile, profile_ranks
     from .flows.local import kernelize
     from .loader import KernelReport, check_model, get_kernel, report, unkernelize
 
@@ -27,8 +27,10 @@ __all__ = [
     "get_kernel",
     "kernelize",
     "profile",
+    "profile_ranks",
     "report",
     "simulate",
+    "simulate_ranks",
     "unkernelize",
 ]
 
@@ -39,6 +41,7 @@ _LAZY = {
     "get_kernel": ".loader",
     "kernelize": ".flows.local",
     "profile": ".cost.profile",
+    "profile_ranks": ".cost.profile",
     "report": ".loader",
     "unkernelize": ".loader",
 }

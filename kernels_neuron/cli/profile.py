@@ -25,6 +25,7 @@ def run(
     arg: Annotated[list[str] | None, typer.Option(help="Any other argument, NAME=VALUE.")] = None,
     arch: Annotated[str, typer.Option(help="The chip: trn1, trn2 or trn3.")] = "trn2",
     lnc: Annotated[int, typer.Option(help="Physical cores, 1 or 2.")] = 1,
+    ranks: Annotated[int, typer.Option(help="Ranks that run it at once, for nki.collectives; up to 8.")] = 1,
     price_only: Annotated[bool, typer.Option("--price-only", help="Compute no values.")] = False,
     choices: Annotated[
         bool, typer.Option("--choices", help="Also with each engine that the kernel leaves open chosen otherwise.")
@@ -59,7 +60,7 @@ def run(
     if kernel is None:
         raise UsageError("profile takes a kernel or --import", hint="name one: kernels-neuron profile FILE.py:FUNC")
     try:
-        found, others = _profile(kernel, input or [], arg or [], arch, lnc, price_only, choices, limit)
+        found, others = _profile(kernel, input or [], arg or [], arch, (lnc, ranks), price_only, choices, limit)
     except TimeLimit as error:
         if json:
             print_json({"error": str(error), "hint": error.hint})
@@ -133,26 +134,35 @@ def _profile(
     inputs: list[str],
     values: list[str],
     arch: str,
-    lnc: int,
+    size: tuple[int, int],
     price_only: bool,
     others: bool,
     limit: float | None,
 ) -> "tuple[Profile, list[Choice]]":
     from kernels_neuron.arch import chip
     from kernels_neuron.cost.choices import choices
-    from kernels_neuron.cost.profile import profile
+    from kernels_neuron.cost.profile import profile, profile_ranks
     from kernels_neuron.errors import KernelError, KernelsNeuronError, UsageError
     from kernels_neuron.measure.source import KERNEL_RAISES, load_function, located, make_arguments, time_limit
     from kernels_neuron.settings import Settings
+    from kernels_neuron.sim.run import MAX_RANKS
 
+    lnc, ranks = size
     if lnc not in (1, 2):
-        raise UsageError(f"lnc is 1 or 2, got {lnc}")
+        raise UsageError(f"--lnc is 1 or 2, got {lnc}")
+    if not 1 <= ranks <= MAX_RANKS:
+        raise UsageError(f"--ranks is 1 to {MAX_RANKS}, got {ranks}")
+    if ranks > 1 and others:
+        raise UsageError("--choices tries one rank, got --ranks", hint="leave one of them out")
     chosen = chip(arch)
     with time_limit(limit):
         function = load_function(kernel)
         arguments = make_arguments(function, inputs, values)
         try:
             settings = Settings(lnc=lnc, execute=not price_only)
+            if ranks > 1:
+                of_rank = [make_arguments(function, inputs, values, rank) for rank in range(ranks)]
+                return profile_ranks(function, of_rank, arch=chosen, settings=settings), []
             found = profile(function, arch=chosen, settings=settings, **arguments)
             if not others:
                 return found, []
@@ -166,15 +176,19 @@ def _profile(
 
 def _print(found: "Profile") -> None:
     cores = f" on {found.lnc} cores" if found.lnc > 1 else ""
+    ranks = f", {found.ranks} ranks{' each' if cores else ''}{cores}" if found.ranks > 1 else cores
     note = "" if found.validated else ", unvalidated on this chip"
-    print(f"{found.kernel} on {found.arch.name}{cores}: estimated {found.estimated_us:.2f} us{note}")
-    spread = f"{found.low_us:.2f} to {found.high_us:.2f} over the TensorE throttle phases"
-    print(f"  body {found.body_us:.2f} us ({spread}), one launch {found.launch_us:.2f} us")
+    print(f"{found.kernel} on {found.arch.name}{ranks}: estimated {found.estimated_us:.2f} us{note}")
+    has_spread = found.high_us > found.low_us
+    spread = f" ({found.low_us:.2f} to {found.high_us:.2f} over the TensorE throttle phases)" if has_spread else ""
+    print(f"  body {found.body_us:.2f} us{spread}, one launch {found.launch_us:.2f} us")
     print(
         f"  bound {found.bound_us:.2f} us, {found.instructions} instructions, simulated in {found.sim_wall_s:.2f} s\n"
     )
     table(("engine", "busy"), [(name, f"{share:.1%}") for name, share in found.engines.items()])
     _print_dma(found.dma)
+    if found.meetings:
+        _print_meetings(found)
     print("\nwhat would help most if it were free")
     helped = [(round(h.saved_us, 3), f"{h.share:.1%}", h.part, h.name) for h in found.would_help if h.saved_us > 0]
     table(("saved us", "of body", "", ""), helped[:LINES_SHOWN])
@@ -206,6 +220,18 @@ def _print_dma(found: "DmaUse") -> None:
         f"  {total.descriptors:,} descriptors of {total.mean_descriptor_bytes:,.0f} bytes in the mean, "
         f"{total.small_share:.1%} of them under {found.efficient_bytes}"
     )
+
+
+def _print_meetings(found: "Profile") -> None:
+    print("\nwhere programs meet: an exchange by itself, and how long each waited for the others in all, in us")
+    programs = list(found.bodies_us)
+    rows = [
+        (each.where, each.instruction, each.times, round(each.exchange_us, 3))
+        + tuple(round(each.waited_us[name], 3) if name in each.waited_us else None for name in programs)
+        for each in found.meetings
+    ]
+    ends = ("", "ended", None, None, *(round(us, 3) for us in found.bodies_us.values()))
+    table(("line", "instruction", "times", "exchange", *programs), [*rows, ends])
 
 
 def _print_choices(found: "list[Choice]") -> None:

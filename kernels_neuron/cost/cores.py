@@ -30,6 +30,7 @@ def as_one(traces: Sequence[Trace]) -> Trace:
     for trace in traces:
         base = len(one.lines)
         one.lines += trace.lines
+        one.meetings |= {len(one.records) + index: label for index, label in trace.meetings.items()}
         one.records += [record._replace(where=base + record.where) for record in trace.records]
         one.tiles |= trace.tiles
         one.places |= trace.places

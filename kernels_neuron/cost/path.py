@@ -14,6 +14,8 @@ class Segment:
     """Time that one source line holds the path, and what it waited for before it began.
 
     waits  what decided its starts, and how often, most frequent first; none for what begins with the kernel
+
+    A path that begins on a queue that starts later than others begins with "queue not begun".
     """
 
     where: str
@@ -66,8 +68,8 @@ def critical_path(trace: Trace, timeline: Timeline) -> list[Segment]:
             spend(where, f"activation table {record.price.table}", "scalar", start - table[0])
             until = table[0]
         index = timeline.cause[index]
-    if until > 0:
-        spend("launch", "start of the queues", "-", until)
+    if until > 0:  # what the path begins with is the first of a queue that does not begin with the others
+        spend(f"before {where}", "queue not begun", record.engine, until)
     total = timeline.body_ns or 1.0
     segments = [
         Segment(*key, held.ns / 1e3, held.ns / total, held.times, tuple(held.waits.most_common()))

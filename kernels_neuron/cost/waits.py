@@ -5,6 +5,7 @@ from typing import NamedTuple
 from kernels_neuron.sim.trace import Record, Region, Trace
 
 QUEUE, ORDER, PORT = "its queue", "order", "a memory port"
+EXCHANGE, OTHERS = "an exchange", "the other programs"
 SHARING_PORTS = {"vector", "scalar", "gpsimd"}
 
 
@@ -12,7 +13,8 @@ class Wait(NamedTuple):
     """What decided a start.
 
     on           "psum data", "sbuf space", ...; QUEUE behind another instruction; PORT where another engine held the
-                 way to a memory; ORDER where nothing is shared
+                 way to a memory; EXCHANGE with other programs or ranks, OTHERS who had not come to a barrier; ORDER
+                 where nothing is shared
     instruction  of the record it waited for, with its source line
     """
 
@@ -21,7 +23,7 @@ class Wait(NamedTuple):
     where: str
 
     def __str__(self) -> str:
-        place = {QUEUE: "behind", PORT: "held by"}.get(self.on, "of")
+        place = {QUEUE: "behind", PORT: "held by", OTHERS: "behind"}.get(self.on, "of")
         return f"{self.on} {place} {self.instruction} at {self.where}"
 
 
@@ -30,6 +32,8 @@ def wait_of(trace: Trace, index: int, cause: int) -> Wait | None:
     if cause < 0:
         return None
     record, before = trace.records[index], trace.records[cause]
+    if index in trace.meetings and record.writes:
+        return Wait(EXCHANGE if cause in trace.meetings else OTHERS, before.name, trace.where(before.where))
     return Wait(_what(trace, record, before), before.name, trace.where(before.where))
 
 

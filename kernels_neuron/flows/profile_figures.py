@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kernels_neuron.cost.bound import bandwidth_gbps, peak_tflops
 from kernels_neuron.cost.free import kind_of
+from kernels_neuron.cost.meetings import program_names
 from kernels_neuron.cost.path import unit_of
 from kernels_neuron.dtypes import ROWS
 
@@ -60,20 +61,20 @@ class Lanes:
 
 def lanes(profile: "Profile") -> Lanes:
     """The tracks of all programs, short spans merged."""
-    programs = [(trace, timeline) for trace, *_, timeline in sorted(profile.programs, key=lambda each: each[0].program)]
+    programs = profile.in_order
     body_us = max((timeline.body_ns for _, timeline in programs), default=0.0) / 1e3
     colours = _colours(programs)
     tracks = []
     count = 0
-    for trace, timeline in programs:
+    for program, (trace, timeline) in zip(program_names([trace for trace, _ in programs]), programs, strict=True):
         by_track: dict[str, list[Span]] = {}
         for track, span in _spans(trace, timeline, colours):
             by_track.setdefault(track, []).append(span)
             count += 1
-        core = f"core {trace.program} " if len(programs) > 1 else ""
+        of = f"{program} " if len(programs) > 1 else ""
         for name in sorted(by_track, key=_track_order):
             spans = merge(sorted(by_track[name], key=lambda span: span.start), body_us * FINEST)
-            tracks.append(Track(core + name, spans))
+            tracks.append(Track(of + name, spans))
     named = sorted({(colour, kind) for kind, colour in colours.items() if colour < COLOURS - 1})
     rest = [(COLOURS - 1, "other")] if any(colour == COLOURS - 1 for colour in colours.values()) else []
     drawn = sum(len(track.spans) for track in tracks)
@@ -173,7 +174,7 @@ def roofline(profile: "Profile") -> Roofline:
     Operations of the kernel are those of all engines. One is a multiply or an add of TensorE, and an element of the
     larger side of any other instruction.
     """
-    arch, cores = profile.arch, profile.lnc
+    arch, cores = profile.arch, profile.lnc * profile.ranks
     lines = sorted(_line_work(profile).items(), key=lambda item: -item[1].busy_ns)
     points = [
         Point(f"{engine} {kind} at {where}", f"{work.busy_ns / 1e3:.2f} us busy", work.ops / work.nbytes, work.gops)
@@ -187,7 +188,7 @@ def roofline(profile: "Profile") -> Roofline:
     elementwise = [(name, arch.partitions * arch.engine(name).ghz * cores) for name in ("vector", "scalar", "gpsimd")]
     roofs = [(f"TensorE, {profile.dtype}", peak_tflops(arch, profile.dtype, cores) * 1e3)] if profile.flops else []
     roofs += [(f"{name}, an element a lane and cycle", peak) for name, peak in _distinct(elementwise)]
-    return Roofline(points, roofs, bandwidth_gbps(arch, cores))
+    return Roofline(points, roofs, bandwidth_gbps(arch, profile.lnc) * profile.ranks)
 
 
 def _distinct(roofs: list[tuple[str, float]]) -> list[tuple[str, float]]:
@@ -212,8 +213,8 @@ class _Work:
 
 
 def _line_work(profile: "Profile") -> dict[tuple[str, str, str], _Work]:
-    """(engine, kind, line) -> what the cores do there, the second as much as the first, and how long one is busy."""
-    trace, *_, timeline = profile.programs[0]
+    """(engine, kind, line) -> what the cores do there, each as much as the slowest, and how long that one is busy."""
+    trace, timeline = profile.programs[0]
     found: dict[tuple[str, str, str], _Work] = {}
     for index, record in enumerate(trace.records):
         if record.price.transfer is not None:

@@ -111,11 +111,16 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def make_arguments(function: Callable[..., Any], inputs: Sequence[str], values: Sequence[str]) -> dict[str, Any]:
-    """Keyword arguments from `NAME=128x512:bfloat16` and `NAME=VALUE`, held against the function's signature."""
+def make_arguments(
+    function: Callable[..., Any], inputs: Sequence[str], values: Sequence[str], rank: int = 0
+) -> dict[str, Any]:
+    """Keyword arguments from `NAME=128x512:bfloat16` and `NAME=VALUE`, held against the function's signature.
+
+    rank  whose tensors they are: each rank's hold random values of its own, the same in every run
+    """
     given: dict[str, Any] = {}
     for position, text in enumerate(inputs):
-        name, array = _array(text, seed=position)
+        name, array = _array(text, seed=(rank, position))
         _take(given, name, array)
     for text in values:
         name, equals, value = text.partition("=")
@@ -144,7 +149,7 @@ def _take(given: dict[str, Any], name: str, value: Any) -> None:
     given[name] = value
 
 
-def _array(text: str, seed: int) -> tuple[str, np.ndarray]:
+def _array(text: str, seed: tuple[int, int]) -> tuple[str, np.ndarray]:
     match = _INPUT.fullmatch(text)
     if match is None:
         raise UsageError(f"--input takes NAME=SHAPE:DTYPE, got {text!r}", hint="write it as x=128x512:bfloat16")

@@ -89,7 +89,7 @@ class NeuronCore:
         self.dynamic = False
         self.loops: tuple[int, ...] = ()
         self.pinned = 0
-        self.trace = Trace(arch.name, program)
+        self.trace = Trace(arch.name, program, seat.rank)
         self.answers = _answers(arch, settings)
         self._lines: dict[tuple[int, int], tuple[CodeType, int]] = {}  # by place in a code object's instructions
         # running sums of the reducing instructions, one float32 per partition and engine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -137,21 +137,22 @@ MAX_RANKS = 8
 
 def simulate_ranks(
     kernel: Any,
-    arguments: Sequence[Sequence[Any]],
+    arguments: Sequence[Sequence[Any] | Mapping[str, Any]],
     arch: str | Arch | None = None,
     settings: Settings | None = None,
 ) -> list[Any]:
     """Run a kernel on several ranks at once, so that nki.collectives work; the outputs by rank.
 
-    arguments  the positional arguments of each rank, for 1 to 8 ranks
+    arguments  of each rank, for 1 to 8 ranks: a sequence of positional ones, or a mapping by name
     """
     if not 1 <= len(arguments) <= MAX_RANKS:
         raise UsageError(f"simulate_ranks takes the arguments of 1 to {MAX_RANKS} ranks, got {len(arguments)}")
+    calls = [((), dict(each)) if isinstance(each, Mapping) else (tuple(each), {}) for each in arguments]
     scope = current_scope()
     with using(chip(arch) if arch is not None else scope.arch, settings or scope.settings) as runs:
         scope_here = current_scope()
         with launching(scope_here), fewer_collections():
-            outputs = launch_ranks(jit(kernel), [(tuple(args), {}) for args in arguments], scope_here)
+            outputs = launch_ranks(jit(kernel), calls, scope_here)
     scope.runs.extend(runs)
     return outputs
 

@@ -160,7 +160,7 @@ class Place(NamedTuple):
 
 @dataclass
 class Trace:
-    """Everything one program did, in program order.
+    """Everything one program of one rank did, in program order.
 
     hbm_digests  record index -> checksum of the HBM bytes it left, where programs run in parallel
     named        instruction indices by the `name` they were given
@@ -173,6 +173,7 @@ class Trace:
 
     arch: str
     program: int
+    rank: int = 0
     records: list[Record] = field(default_factory=list)
     tiles: dict[int, Tile] = field(default_factory=dict)
     places: dict[int, Place] = field(default_factory=dict)

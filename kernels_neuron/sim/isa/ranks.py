@@ -55,7 +55,8 @@ def require_simulated(name: str, core: NeuronCore, ranks: Sequence[int]) -> None
         fail(
             "replica-group",
             f"{name} exchanges with rank {missing[0]}, this run simulates {len(core.seat.ranks)}",
-            "run it with kernels_neuron.sim.run.simulate_ranks, one tuple of arguments per rank",
+            "run it with kernels_neuron.simulate_ranks or profile_ranks, the arguments of each rank apart; "
+            "on the command line, kernels-neuron profile --ranks",
         )
 
 
