@@ -11,6 +11,8 @@ from kernels_neuron.cost.meetings import program_names
 from kernels_neuron.cost.path import unit_of
 from kernels_neuron.dtypes import ROWS
 
+from .roofline import Point, Roofline
+
 if TYPE_CHECKING:
     from kernels_neuron.cost.profile import Profile
     from kernels_neuron.cost.timeline import Timeline
@@ -21,6 +23,7 @@ TABLE_LOAD = "activation table load"
 # spans and gaps shorter than this part of the body are drawn as one
 FINEST = 1 / 6000
 LINES_ON_ROOFLINE = 10
+KERNEL = "K"  # the mark of the whole kernel there
 
 
 @dataclass
@@ -144,30 +147,6 @@ def _track_order(name: str) -> tuple[bool, int]:
 # ---- roofline
 
 
-@dataclass(frozen=True)
-class Point:
-    """A place on the roofline. `gops` in operations per ns, `per_byte` in operations per byte."""
-
-    name: str
-    detail: str
-    per_byte: float
-    gops: float
-    kernel: bool = False
-
-
-@dataclass(frozen=True)
-class Roofline:
-    """The kernel and its source lines under the roofs of the chip.
-
-    roofs      (name, Gop/s) of each engine
-    hbm_gbps   the slope on the left, bytes per ns
-    """
-
-    points: list[Point]
-    roofs: list[tuple[str, float]]
-    hbm_gbps: float
-
-
 def roofline(profile: "Profile") -> Roofline:
     """The whole kernel per byte of HBM, over its body; each line per byte of its operands, while its engine is busy.
 
@@ -176,15 +155,22 @@ def roofline(profile: "Profile") -> Roofline:
     """
     arch, cores = profile.arch, profile.lnc * profile.ranks
     lines = sorted(_line_work(profile).items(), key=lambda item: -item[1].busy_ns)
+    shown = [(key, work) for key, work in lines if work.ops and work.nbytes and work.busy_ns][:LINES_ON_ROOFLINE]
     points = [
-        Point(f"{engine} {kind} at {where}", f"{work.busy_ns / 1e3:.2f} us busy", work.ops / work.nbytes, work.gops)
-        for (engine, kind, where), work in lines[:LINES_ON_ROOFLINE]
-        if work.ops and work.nbytes and work.busy_ns
+        Point(
+            f"{engine} {kind} at {where}",
+            f"{work.busy_ns / 1e3:.2f} us busy",
+            work.ops / work.nbytes,
+            work.gops,
+            mark=str(number),
+        )
+        for number, ((engine, kind, where), work) in enumerate(shown, start=1)
     ]
     ops = sum(work.ops for _, work in lines)
     if ops and profile.hbm_bytes and profile.body_us:
         rate = ops / (profile.body_us * 1e3)
-        points.insert(0, Point(profile.kernel, "the whole kernel", ops / profile.hbm_bytes, rate, kernel=True))
+        whole = Point(profile.kernel, "the whole kernel", ops / profile.hbm_bytes, rate, mark=KERNEL, colour=1)
+        points.insert(0, whole)
     elementwise = [(name, arch.partitions * arch.engine(name).ghz * cores) for name in ("vector", "scalar", "gpsimd")]
     roofs = [(f"TensorE, {profile.dtype}", peak_tflops(arch, profile.dtype, cores) * 1e3)] if profile.flops else []
     roofs += [(f"{name}, an element a lane and cycle", peak) for name, peak in _distinct(elementwise)]
@@ -241,13 +227,3 @@ def _nbytes(region: "Region") -> int:
 
 def _itemsize(trace: "Trace", region: "Region") -> int:
     return ROWS[trace.tiles[region.tile].dtype].itemsize
-
-
-def log_position(value: float, low: float, high: float) -> float:
-    """Where a value stands between two others on a logarithmic axis, 0 to 1."""
-    return (math.log(value) - math.log(low)) / (math.log(high) - math.log(low))
-
-
-def decades(low: float, high: float) -> list[float]:
-    """The powers of ten from low to high."""
-    return [10.0**power for power in range(math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9) + 1)]

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from kernels_neuron.cost.profile import profile
-from kernels_neuron.flows.profile_figures import Span, lanes, merge, roofline, ticks
-from kernels_neuron.flows.profile_html import chart, render
+from kernels_neuron.flows.profile_figures import KERNEL, Span, lanes, merge, roofline, ticks
+from kernels_neuron.flows.profile_html import render
+from kernels_neuron.flows.roofline import chart
 from kernels_neuron.settings import Settings
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -113,14 +114,14 @@ def test_ticks_are_round_and_about_ten(body, last):
 
 def test_the_kernel_and_its_lines_stand_under_their_roofs(found):
     drawn = roofline(found)
-    assert drawn.points[0].kernel and not any(point.kernel for point in drawn.points[1:])
+    assert [point.mark for point in drawn.points] == [KERNEL, *map(str, range(1, len(drawn.points)))]
     names = [point.name for point in drawn.points[1:]]
     assert any(name.startswith("tensor nc_matmul at") for name in names)
     assert any(name.startswith("scalar activation at") for name in names)
     assert all(point.gops <= drawn.roofs[0][1] for point in drawn.points)
     placed = chart(drawn)
     assert all(0 < mark.x < placed.width and 0 < mark.y < placed.height for mark in placed.marks)
-    assert [mark.number for mark in placed.marks] == list(range(len(placed.marks)))
+    assert [mark.point for mark in placed.marks] == drawn.points
 
 
 def test_a_kernel_that_only_moves_data_has_no_roofline():
