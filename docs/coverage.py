@@ -108,7 +108,7 @@ def page() -> str:
                 "## nki.isa\n\nEvery instruction computes, is priced and is compared with numpy by a test of its own. "
                 "`shared`: it has no rule beyond those that all operands have.\n\n" + _instructions(TABLE, rules),
                 f"Other names: {names(others)}.",
-                "## nki.collectives\n\nOver 1 to 8 ranks, by `kernels_neuron.simulate_ranks`, timed by `profile_ranks`. "
+                "## nki.collectives\n\nOver 1 to 64 ranks, by `kernels_neuron.simulate_ranks`, timed by `profile_ranks`. "
                 "A price is 1.5 us a hop and the bytes at the rate of the DMA engines.\n\n"
                 + _instructions(COLLECTIVES, rules),
                 f"Other names: {names(who)}.",

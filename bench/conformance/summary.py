@@ -33,7 +33,6 @@ EXPLAINED = {
     "vendor's compiler would spill to HBM is not published, and the simulator does not",
     "moving-limit": "the kernel moves 64 x 16 = 1,024 columns in one nc_matmul, NKI's limit is 512 before trn3; the "
     "library marks these configurations as work in progress",
-    "UsageError": "more than the eight ranks the simulator runs side by side",
     "race": "a kernel of the tests: both cores clear the whole output, then each stores its half, and nothing "
     "orders the two; the rule stands",
     "memory": "one case needs more than 12 GiB of address space",

@@ -25,7 +25,7 @@ def run(
     arg: Annotated[list[str] | None, typer.Option(help="Any other argument, NAME=VALUE.")] = None,
     arch: Annotated[str, typer.Option(help="The chip: trn1, trn2 or trn3.")] = "trn2",
     lnc: Annotated[int, typer.Option(help="Physical cores, 1 or 2.")] = 1,
-    ranks: Annotated[int, typer.Option(help="Ranks that run it at once, for nki.collectives; up to 8.")] = 1,
+    ranks: Annotated[int, typer.Option(help="Ranks that run it at once, for nki.collectives; up to 64.")] = 1,
     price_only: Annotated[bool, typer.Option("--price-only", help="Compute no values.")] = False,
     choices: Annotated[
         bool, typer.Option("--choices", help="Also with each engine that the kernel leaves open chosen otherwise.")

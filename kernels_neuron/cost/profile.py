@@ -245,7 +245,7 @@ def profile_ranks(
 ) -> Profile:
     """Run a kernel on several ranks at once, so that nki.collectives work, and estimate the time until all have ended.
 
-    arguments       of each rank, for 1 to 8 ranks: a sequence of positional ones, or a mapping by name
+    arguments       of each rank, for 1 to 64 ranks: a sequence of positional ones, or a mapping by name
     kernel, arch, settings   as for profile; with `function[2]` each rank has two physical cores
 
     All ranks begin at once: that one is launched later than another, or reaches the kernel later, is not in it. How

@@ -132,7 +132,7 @@ def simulate(
     return outputs
 
 
-MAX_RANKS = 8
+MAX_RANKS = 64  # logical cores of one node, a trn2.48xlarge at LNC 2; kernels of the public library run on as many
 
 
 def simulate_ranks(
@@ -143,7 +143,7 @@ def simulate_ranks(
 ) -> list[Any]:
     """Run a kernel on several ranks at once, so that nki.collectives work; the outputs by rank.
 
-    arguments  of each rank, for 1 to 8 ranks: a sequence of positional ones, or a mapping by name
+    arguments  of each rank, for 1 to 64 ranks: a sequence of positional ones, or a mapping by name
     """
     if not 1 <= len(arguments) <= MAX_RANKS:
         raise UsageError(f"simulate_ranks takes the arguments of 1 to {MAX_RANKS} ranks, got {len(arguments)}")

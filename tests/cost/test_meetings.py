@@ -128,10 +128,10 @@ def test_ranks_of_two_cores_on_another_chip():
     assert len(found.programs) == 4 and "rank 1 core 1" in found.bodies_us and not found.validated
 
 
-def test_ranks_are_part_of_the_public_face_and_limited_to_eight():
+def test_ranks_are_part_of_the_public_face_and_limited_to_64():
     assert kernels_neuron.profile_ranks is profile_ranks and "simulate_ranks" in kernels_neuron.__all__
-    with pytest.raises(UsageError, match="1 to 8 ranks, got 9"):
-        profile_ranks(late, [(X,)] * 9)
+    with pytest.raises(UsageError, match="1 to 64 ranks, got 65"):
+        profile_ranks(late, [(X,)] * 65)
 
 
 def test_a_path_that_begins_on_a_late_queue_says_which():

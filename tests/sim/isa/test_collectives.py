@@ -325,10 +325,10 @@ def test_a_rank_that_does_not_come_is_a_deadlock():
         simulate_ranks(kernel, [(X, False), (X, True)])
 
 
-def test_one_to_eight_ranks_are_simulated():
-    assert len(simulate_ranks(lambda x: x, [(X,)] * 8)) == 8
-    for count in (0, 9):
-        with pytest.raises(UsageError, match=f"1 to 8 ranks, got {count}"):
+def test_one_to_64_ranks_are_simulated():
+    assert len(simulate_ranks(lambda x: x, [(X,)] * 64)) == 64
+    for count in (0, 65):
+        with pytest.raises(UsageError, match=f"1 to 64 ranks, got {count}"):
             simulate_ranks(lambda x: x, [(X,)] * count)
 
 
