@@ -44,7 +44,8 @@ FREE = {
     *("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "ones", "full"),
     *("ones_like", "full_like", "new_zeros", "new_ones", "new_full", "arange", "scalar_tensor", "lift_fresh"),
     *("_to_copy", "to", "item", "_local_scalar_dense", "is_nonzero", "diagonal", "resize", "set", "fill", "zero"),
-    *("conj", "real", "narrow", "chunk", "movedim", "view_as", "expand_as", "flatten", "numpy_T", "mT", "T"),
+    *("conj", "resolve_conj", "resolve_neg", "real", "narrow", "chunk", "movedim", "view_as", "expand_as", "flatten"),
+    *("numpy_T", "mT", "T"),
 }
 _ATTENTION = ("scaled_dot_product", "_flash_attention", "_efficient_attention")
 

@@ -52,6 +52,8 @@ def install() -> None:
     if TORCH_NEURONX in sys.modules:
         return
     content = {"nki_op": nki_op, "wrap_nki": wrap_nki, "synchronize": synchronize, "__version__": VERSION}
+    # kernels ask whether a tensor of the device lies in the host's memory
+    content["is_emulated"] = True
     package = _module(TORCH_NEURONX, **content, __path__=[])
     utils = _module(f"{TORCH_NEURONX}.utils", get_logical_neuron_cores=get_logical_neuron_cores)
     package.utils = utils  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from ..common.checks import (
     require_shape,
     require_tensor,
 )
+from ..common.weights import kept_weights
 from . import reference
 
 EPILOGUES = ("none", "gelu", "gelu_tanh", "silu")
@@ -37,6 +38,9 @@ def gemm(
     residual          [..., N] or None
     epilogue          none, gelu (with erf), gelu_tanh or silu
     returns           [..., N]  dtype of x, contiguous
+
+    The kernel runs fastest on [K, N] that is contiguous. A Parameter that lies otherwise is copied to that at its first
+    call and kept, see common/weights.py; any other weight is turned inside each call.
     """
     _check(x, weight, bias, residual, epilogue, transpose_weight)
     cols = weight.shape[0] if transpose_weight else weight.shape[1]
@@ -45,11 +49,9 @@ def gemm(
         return x.new_empty(shape)
     if get_backend() == "cpu" or x.shape[-1] == 0:
         return reference.gemm(x, weight, bias, residual, epilogue, transpose_weight)
-    if not weight.is_contiguous() and weight.T.is_contiguous():
-        weight, transpose_weight = weight.T, not transpose_weight
     y = _op(
         x.reshape(-1, x.shape[-1]).contiguous(),
-        weight.contiguous(),
+        weight,
         None if bias is None else bias.contiguous(),
         None if residual is None else residual.reshape(-1, cols).contiguous(),
         epilogue,
@@ -90,7 +92,25 @@ def _impl(
 ) -> torch.Tensor:
     from .kernel import gemm as kernel
 
+    weight, transpose_weight = _laid_out(weight, transpose_weight)
     return launch(kernel, x, weight, bias, residual, epilogue, transpose_weight)
+
+
+def _laid_out(weight, transpose_weight):
+    """weight and transpose_weight as the kernel takes them: contiguous, and [K, N] where that is at hand or kept."""
+    matrix = weight.T if transpose_weight else weight
+    if matrix.is_contiguous():
+        return matrix, False
+    kept = kept_weights.get(weight, ("[K, N]", transpose_weight), lambda own: _matrix(own, transpose_weight))
+    if kept is not None:
+        return kept, False
+    if matrix.T.is_contiguous():
+        return matrix.T, True
+    return weight.contiguous(), transpose_weight
+
+
+def _matrix(weight, transpose_weight):
+    return (weight.T if transpose_weight else weight).contiguous()
 
 
 def _fake(x, weight, bias, residual, epilogue, transpose_weight):
