@@ -154,7 +154,6 @@ def _install(suite: Suite) -> None:
         return on_ranks(kernel, lnc, chip, [inputs])[0]
 
     stand_ins.install(suite.clone, simulate)
-    ranks.install(on_ranks, stand_ins.CHIPS)
     import test.integration.nkilib.utils.comparators as comparators
 
     def record(distances: dict[str, float]) -> None:
@@ -163,6 +162,8 @@ def _install(suite: Suite) -> None:
             suite.current.errors.append(distances)
 
     comparators.maxAllClose = measured.recording(comparators.maxAllClose, record)
+    # after that: what this imports takes the comparison by its name
+    ranks.install(on_ranks, stand_ins.CHIPS)
     from test.utils.test_orchestrator import Orchestrator
 
     # their orchestrator sets this only when it compiles, and reads it after a simulation too

@@ -28,3 +28,5 @@ def test_cases_of_a_public_kernel_pass_unmodified(kernel, tmp_path):
     found = [json.loads(line) for line in rows.read_text().splitlines()]
     assert len(found) == 3
     assert [(row["id"], row["error"]) for row in found if not row["ok"]] == []
+    # kernels whose tests leave the comparison to the library's framework
+    assert kernel == "rope_hf" or all(row.get("errors") for row in found)
