@@ -33,6 +33,7 @@ def run(
     model: Annotated[str | None, typer.Option(help="A whole model's layers instead, such as vit-b16.")] = None,
     against: Annotated[Path | None, typer.Option(help="Earlier rows, of --save or --json; print what moved.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write the rows here, with commit, date and settings.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with pictures and tables here.")] = None,
     runner: Annotated[
         str | None, typer.Option(help="simulator or device; default: the device where there is one.")
     ] = None,
@@ -56,21 +57,25 @@ def run(
 
     if model is not None:
         _refuse(
-            f"--model {model} takes --dtype, --arch and --lnc alone", kernels, workload, suite, against, save, runner
+            f"--model {model} takes --dtype, --arch and --lnc alone",
+            kernels,
+            workload,
+            suite,
+            against,
+            save,
+            html,
+            runner,
         )
         print_model(_one("dtype", dtype, "bfloat16"), _one("arch", arch, "trn2"), _one("lnc", lnc, 1), model, json)
         return
     if suite == VALIDATION:
         _refuse(f"--suite {VALIDATION} takes no filters", kernels, workload, dtype, arch, lnc, against, save, runner)
-        _validate(workers, json)
+        _validate(workers, html, json)
         return
     before = read_rows(against) if against else None
     rows = _rows(kernels, suite, Filter.of(workload, dtype, arch, lnc), runner, (warmup, repetitions), workers)
-    if save is not None:
-        from kernels_neuron.flows.results import write_results
-
-        asked = {"kernels": kernels, "suite": suite, "workload": workload, "dtype": dtype, "arch": arch, "lnc": lnc}
-        write_results(save, rows, asked)
+    asked = {"kernels": kernels, "suite": suite, "workload": workload, "dtype": dtype, "arch": arch, "lnc": lnc}
+    _write(save, html, rows, asked)
     moved = moves(rows, before) if before is not None else []
     shown = rows if before is None else [row for row in rows if row.key in {move.key for move in moved}]
     if json:
@@ -108,6 +113,22 @@ def _rows(
         return bench_on_device(todo, Timer(*calls), workers=workers, on_row=lambda row: bar.advance())
 
 
+def _write(save: Path | None, html: Path | None, rows: "list[BenchRow]", asked: dict[str, Any]) -> None:
+    if save is None and html is None:
+        return
+    from kernels_neuron.flows.results import environment, write_results
+    from kernels_neuron.manifest import Manifest
+    from kernels_neuron.measure.cases import lacking
+
+    missing = lacking(Manifest.read().select(sorted({row.kernel for row in rows})))
+    if save is not None:
+        write_results(save, rows, missing, asked)
+    if html is not None:
+        from kernels_neuron.flows.bench_html import render
+
+        html.write_text(render(rows, missing, environment(asked)), encoding="utf-8")
+
+
 def _one(name: str, given: list[Any] | None, default: Any) -> Any:
     from kernels_neuron.errors import UsageError
 
@@ -123,7 +144,7 @@ def _refuse(message: str, *given: object) -> None:
         raise UsageError(message, hint="leave the other filters and files out")
 
 
-def _validate(workers: int | None, json: bool) -> None:
+def _validate(workers: int | None, html: Path | None, json: bool) -> None:
     """Print every published measurement beside its estimate; misses are part of the answer, not a failure."""
     from kernels_neuron.manifest import Manifest
     from kernels_neuron.measure.validation import (
@@ -152,6 +173,12 @@ def _validate(workers: int | None, json: bool) -> None:
 
     with progress("validate", len(measurements)) as bar:
         rows = validate(folder, measurements, workers=workers, on_row=on_row)
+    if html is not None:
+        from kernels_neuron.flows.bench_html import render_validation
+        from kernels_neuron.flows.results import environment
+
+        page = render_validation(rows, read_ladders(folder), environment({"suite": VALIDATION}))
+        html.write_text(page, encoding="utf-8")
     if json:
         print_json([row.to_json() for row in rows])
     else:

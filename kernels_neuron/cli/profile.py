@@ -1,6 +1,7 @@
 """`kernels-neuron profile`: estimate anybody's kernel on a chip, or hold a device's profile against the model."""
 
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 TIMED_OUT = 124  # what coreutils' timeout exits with
 LINES_SHOWN = 8
+PROGRAMS_SHOWN = 8  # with a column each
 
 
 def run(
@@ -225,6 +227,15 @@ def _print_dma(found: "DmaUse") -> None:
 def _print_meetings(found: "Profile") -> None:
     print("\nwhere programs meet: an exchange by itself, and how long each waited for the others in all, in us")
     programs = list(found.bodies_us)
+    if len(programs) > PROGRAMS_SHOWN:
+        several = []
+        for each in found.meetings:
+            by_program = sorted(each.waited_us.items(), key=lambda item: item[1])
+            waits = (by_program[0][1], fmean(us for _, us in by_program), by_program[-1][1])
+            times = (round(us, 3) for us in (each.exchange_us, *waits))
+            several.append((each.where, each.instruction, each.times, *times, by_program[-1][0]))
+        table(("line", "instruction", "times", "exchange", "least", "mean", "most", "by"), several)
+        return
     rows = [
         (each.where, each.instruction, each.times, round(each.exchange_us, 3))
         + tuple(round(each.waited_us[name], 3) if name in each.waited_us else None for name in programs)

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from .axes import decades, log_position
 
 # drawing area in the units of its SVG; the radius of a mark
-WIDTH, HEIGHT, RADIUS, TEXT = 900, 420, 9, 14
+WIDTH, HEIGHT, RADIUS, TEXT, LETTER = 900, 420, 9, 14, 7
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,12 @@ def chart(found: Roofline) -> Chart | None:
     # the slope begins where it enters the plot and ends at the highest roof
     begin = max(low, low_rate / found.hbm_gbps)
     slope = (x(begin), y(begin * found.hbm_gbps), x(top / found.hbm_gbps), y(top))
+    roofs = _name_apart([(f"{name}: {rate(peak)}", x(peak / found.hbm_gbps), y(peak)) for name, peak in found.roofs])
+    slope_text = f"HBM, {found.hbm_gbps:.0f} GB/s"
+    words: list[Box] = [
+        (WIDTH - 4 - LETTER * len(name), name_y - TEXT, WIDTH, name_y + 2) for name, _, _, name_y in roofs
+    ]
+    words += _along(slope, LETTER * len(slope_text))
     return Chart(
         width=WIDTH,
         height=HEIGHT,
@@ -101,9 +109,9 @@ def chart(found: Roofline) -> Chart | None:
         rows=[(y(value), rate(value)) for value in decades(low_rate, high_rate)],
         slope=slope,
         slope_angle=math.degrees(math.atan2(slope[3] - slope[1], slope[2] - slope[0])),
-        slope_text=f"HBM, {found.hbm_gbps:.0f} GB/s",
-        roofs=_name_apart([(f"{name}: {rate(peak)}", x(peak / found.hbm_gbps), y(peak)) for name, peak in found.roofs]),
-        marks=_marks([(point, x(point.per_byte), y(point.gops)) for point in found.points]),
+        slope_text=slope_text,
+        roofs=roofs,
+        marks=_marks([(point, x(point.per_byte), y(point.gops)) for point in found.points], words),
     )
 
 
@@ -120,17 +128,33 @@ def _name_apart(roofs: list[tuple[str, float, float]]) -> list[tuple[str, float,
     ]
 
 
-def _marks(places: Sequence[tuple[Point, float, float]]) -> list[Mark]:
-    """Circles that do not cover each other, as near to their places as they can be."""
+def _along(slope: tuple[float, float, float, float], length: float) -> list[Box]:
+    """Boxes that cover text of a length above the middle of the slope."""
+    x1, y1, x2, y2 = slope
+    long = math.hypot(x2 - x1, y2 - y1) or 1.0
+    steps = [length * (step / 8 - 0.5) / long + 0.5 for step in range(9)]
+    middles = [(x1 + (x2 - x1) * step, y1 + (y2 - y1) * step - TEXT) for step in steps]
+    return [(x - TEXT / 2, y - TEXT / 2, x + TEXT / 2, y + TEXT / 2) for x, y in middles]
+
+
+def _marks(places: Sequence[tuple[Point, float, float]], words: Sequence[Box]) -> list[Mark]:
+    """Circles that cover neither each other nor words, as near to their places as they can be."""
     marks: list[Mark] = []
     for point, x, y in places:
         circle_x, circle_y = next(
             (each_x, each_y)
             for each_x, each_y in _around(x, y)
             if all(math.hypot(each_x - mark.circle_x, each_y - mark.circle_y) >= 2 * RADIUS for mark in marks)
+            and not any(_covers(each_x, each_y, box) for box in words)
         )
         marks.append(Mark(point, x, y, circle_x, circle_y))
     return marks
+
+
+def _covers(x: float, y: float, box: Box) -> bool:
+    """Whether a circle at (x, y) reaches into a box."""
+    x0, y0, x1, y1 = box
+    return math.hypot(x - min(max(x, x0), x1), y - min(max(y, y0), y1)) < RADIUS
 
 
 def _around(x: float, y: float) -> Iterator[tuple[float, float]]:

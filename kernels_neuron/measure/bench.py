@@ -23,7 +23,8 @@ class BenchRow:
 
     body_us            all kernels of the call and the torch ops around them, launches apart
     estimated_us       body and its launches; low and high over the throttle phases
-    bound_us           useful flops at peak, each tensor's bytes once
+    flops, hbm_bytes   useful operations, and each tensor's bytes once
+    bound_us           flops at peak, or hbm_bytes at the rate of HBM, whichever takes longer
     measured_us        on a device: the median of measured_count calls, host and launch included; with its spread
     measured_first_us  the first call of all, which compiles
     sim_wall_s         how long our own simulator took to run the case, measured; says nothing about the chip
@@ -48,6 +49,8 @@ class BenchRow:
     measured_max_us: float | None = None
     measured_count: int | None = None
     measured_first_us: float | None = None
+    flops: float | None = None
+    hbm_bytes: int | None = None
     bound_us: float | None = None
     body_over_bound: float | None = None
     baseline_us: float | None = None
@@ -149,7 +152,8 @@ def _times(task: Task, outcome: Outcome, around: list[Any]) -> dict[str, Any]:
         extra.us + sum(getattr(each, field) for each in profiles) for field in ("body_us", "low_us", "high_us")
     )
     launch = arch.launch_us * (len(profiles) + extra.launches)
-    bound = roofline(case.flops, _bytes_once(outcome), case.dtype, arch, task.lnc)
+    nbytes = _bytes_once(outcome)
+    bound = roofline(case.flops, nbytes, case.dtype, arch, task.lnc)
     unfused = baseline(outcome.reference, outcome.inputs, case.args, case.dtype, arch, task.lnc)
     return {
         "body_us": body,
@@ -157,6 +161,8 @@ def _times(task: Task, outcome: Outcome, around: list[Any]) -> dict[str, Any]:
         "estimated_us": body + launch,
         "estimated_low_us": low + launch,
         "estimated_high_us": high + launch,
+        "flops": case.flops,
+        "hbm_bytes": nbytes,
         "bound_us": bound.us,
         "body_over_bound": body / bound.us if bound.us else None,
         "baseline_us": unfused.us,

@@ -61,7 +61,7 @@ def tasks(kernels: Iterable[Kernel], variants: Mapping[str, Path], use: str, kee
     _refuse_unknown(keep, list(specs.values()))
     found = []
     for name, spec in specs.items():
-        archs = [arch for arch in keep.archs or ARCHS if not spec.archs or chip(arch).name in spec.archs]
+        archs = archs_of(spec, keep)
         for case in spec.cases(use=use):
             if keep.workloads and case.workload not in keep.workloads:
                 continue
@@ -74,10 +74,28 @@ def tasks(kernels: Iterable[Kernel], variants: Mapping[str, Path], use: str, kee
                 if lnc == 1 or chip(arch).generation >= 3
             ]
     if not found:
+        if not any(archs_of(spec, keep) for spec in specs.values()):
+            asked, chips = (
+                ", ".join(keep.archs or ()),
+                ", ".join(sorted({arch for s in specs.values() for arch in s.archs})),
+            )
+            raise UsageError(f"{', '.join(specs)}: made for {chips}, not for {asked}", hint="give another --arch")
         raise UsageError(
             f"no case is left for {use}", hint="drop a filter, or `kernels-neuron list` to see what there is"
         )
     return found
+
+
+def archs_of(spec: Spec, keep: Filter) -> list[str]:
+    """The chips asked for that a kernel is made for."""
+    return [arch for arch in keep.archs or ARCHS if chip(arch).name in spec.archs]
+
+
+def lacking(kernels: Iterable[Kernel]) -> dict[str, list[str]]:
+    """Chip -> the kernels that are not made for it, chips that all are made for left out."""
+    specs = {kernel.name: Spec.read(kernel.folder) for kernel in kernels}
+    missing = {arch: [name for name, spec in specs.items() if arch not in spec.archs] for arch in CHIPS}
+    return {arch: names for arch, names in missing.items() if names}
 
 
 def _refuse_unknown(keep: Filter, specs: Sequence[Spec]) -> None:

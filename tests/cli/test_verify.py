@@ -22,6 +22,19 @@ def double(x, factor=2.0):
     nl.store(y, tile)
     return y
 """
+SUMMED = """
+import nki
+import nki.collectives as ncc
+import nki.language as nl
+
+
+@nki.jit
+def summed(x, n=16):
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    group = ncc.ReplicaGroup([list(range(n))])
+    ncc.all_reduce(srcs=[x], dsts=[y], replica_group=group, op=nl.add)
+    return y
+"""
 ONE_CASE = ["--dtype", "float32", "--arch", "trn2", "--lnc", "1", "--workers", "1"]
 
 
@@ -190,7 +203,8 @@ def test_bench_saves_its_rows_with_commit_date_and_settings_and_compares_with_th
     command = ["bench", "swish", *ONE_CASE]
     assert run([*command, "--save", "kept.json"]) == 0
     kept = json.loads((project / "kept.json").read_text())
-    assert set(kept) == {"commit", "dirty", "date", "versions", "settings", "rows"}
+    assert set(kept) == {"commit", "dirty", "date", "versions", "machine", "settings", "lacking", "rows"}
+    assert kept["lacking"] == {"trn1": ["swish"]}
     assert kept["settings"] == {"kernels": ["swish"], "dtype": ["float32"], "arch": ["trn2"], "lnc": [1]}
     assert run([*command, "--against", "kept.json", "--json"]) == 0
     capsys.readouterr()
@@ -199,6 +213,47 @@ def test_bench_saves_its_rows_with_commit_date_and_settings_and_compares_with_th
     assert run([*command, "--against", "kept.json"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3 and "SLOWER" in lines[1] and lines[2].startswith("1 of ")
+
+
+def test_bench_writes_a_page_with_its_rows_and_the_chips_that_are_missing(project, capsys):
+    assert run(["bench", "swish", *ONE_CASE, "--html", "bench.html", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    page = (project / "bench.html").read_text()
+    assert f"{len(rows)} of {len(rows)} rows equal their PyTorch reference" in page
+    assert all(f"{row['speedup']:.2f}" in page for row in rows)
+    assert "trn1 is missing for swish" in page and "Made from" in page
+
+
+def test_a_chip_that_a_kernel_is_not_made_for_is_refused_by_name(project, capsys):
+    for verb in ("bench", "verify"):
+        assert run([verb, "swish", "--arch", "trn1"]) == 2
+        assert "swish: made for trn2, trn3, not for trn1" in capsys.readouterr().err
+
+
+def test_profile_of_several_ranks_says_where_they_meet(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(SUMMED)
+    command = ["profile", f"{tmp_path}/k.py:summed", "--input", "x=128x64:float32"]
+    assert run([*command, "--ranks", "2", "--arg", "n=2"]) == 0
+    out = capsys.readouterr().out
+    assert "summed on trn2, 2 ranks" in out and "where programs meet" in out and "rank 1" in out
+    assert run([*command, "--ranks", "16", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["ranks"] == 16 and len(found["meetings"][0]["waited_us"]) == 16
+    assert run([*command, "--ranks", "16"]) == 0
+    assert "least" in capsys.readouterr().out
+
+
+def test_profile_of_one_rank_says_how_to_run_several(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(SUMMED.replace("[list(range(n))]", "[[0, 1, 2]]"))
+    assert run(["profile", f"{tmp_path}/k.py:summed", "--input", "x=128x64:float32"]) == 1
+    assert "profile --ranks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [["--ranks", "0"], ["--ranks", "65"], ["--ranks", "2", "--choices"], ["--lnc", "3"]])
+def test_profile_refuses_numbers_of_ranks_and_cores_that_there_are_not(wrong, tmp_path, capsys):
+    (tmp_path / "k.py").write_text(KERNEL)
+    assert run(["profile", f"{tmp_path}/k.py:double", "--input", "x=64x32:float32", *wrong]) == 2
+    assert wrong[0] in capsys.readouterr().err
 
 
 def test_bench_model_takes_one_model_and_no_other_filters(capsys):

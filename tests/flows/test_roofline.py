@@ -23,6 +23,13 @@ def test_marks_at_one_place_do_not_cover_each_other_and_keep_a_dot_there():
     assert all(0 <= mark.circle_x <= WIDTH and 0 <= mark.circle_y <= HEIGHT for mark in found.marks)
 
 
+def test_marks_do_not_cover_the_names_of_roofs():
+    found = drawn([(1e5, 78600.0 * factor) for factor in (0.9, 1.0, 1.1, 1.2, 1.3)])
+    [(name, _, _, y)] = found.roofs
+    for mark in found.marks:
+        assert mark.circle_x < WIDTH - 7 * len(name) or not y - 14 - RADIUS < mark.circle_y < y + 2 + RADIUS
+
+
 def test_a_mark_with_room_stands_at_its_place():
     assert not any(mark.is_aside for mark in drawn([(1.0, 10.0), (100.0, 10000.0)]).marks)
 
