@@ -106,10 +106,11 @@ def page() -> str:
             [
                 "# What the simulator covers\n\nWritten by `python docs/coverage.py` from the instruction table.",
                 "## nki.isa\n\nEvery instruction computes, is priced and is compared with numpy by a test of its own. "
-                "`shared`: it has no rule beyond those that all operands have.\n\n" + _instructions(TABLE, rules),
+                "`shared`: no rule beyond those that all operands have. [rules.md](rules.md) lists them.\n\n"
+                + _instructions(TABLE, rules),
                 f"Other names: {names(others)}.",
-                "## nki.collectives\n\nOver 1 to 64 ranks, by `kernels_neuron.simulate_ranks`, timed by `profile_ranks`. "
-                "A price is 1.5 us a hop and the bytes at the rate of the DMA engines.\n\n"
+                "## nki.collectives\n\nOver 1 to 64 ranks, by `kernels_neuron.simulate_ranks`, timed by "
+                "`profile_ranks`. A price is 1.5 us a hop and the bytes at the rate of the DMA engines.\n\n"
                 + _instructions(COLLECTIVES, rules),
                 f"Other names: {names(who)}.",
                 "## Operators\n\nTokens for `op=`, and functions of tiles when called.\n\n"

@@ -20,8 +20,8 @@ class UnsupportedDtype(KernelsNeuronError):
 class KernelError(KernelsNeuronError):
     """A kernel broke a rule of the machine. `rule` is the rule's id, `where` is "file.py:12" in the kernel.
 
-    `source` is the kernel's line, which is shown below the message. Raised before the offending instruction has any
-    effect.
+    `source` is the kernel's line, which is shown below the message with the rule. Raised before the offending
+    instruction has any effect.
     """
 
     def __init__(
@@ -37,8 +37,7 @@ class KernelError(KernelsNeuronError):
         self.rule = rule
         self.where = where
         self.source = source
-        if source:
-            self.add_note(f"\n    {source}")
+        self.add_note(f"\n    {source}\n" * bool(source) + f"rule: {rule}")
 
 
 class NotSimulated(KernelError):

@@ -104,8 +104,8 @@ def run(argv: list[str]) -> int:
     except UsageError as error:
         return _fail(str(error), error.hint, as_json, 2)
     except KernelsNeuronError as error:
-        source = getattr(error, "source", None)
-        return _fail(f"{error}\n\n    {source}" if source else str(error), error.hint, as_json, 1)
+        notes = getattr(error, "__notes__", [])  # the kernel's line and the rule it broke
+        return _fail("\n".join([str(error), *notes]), error.hint, as_json, 1)
     except TyperException as error:  # an unknown verb or option, a missing argument
         return _fail(_lower_first(error.format_message()), _usage_hint(error), as_json, 2)
     except OSError as error:

@@ -18,6 +18,7 @@ from kernels_neuron.dtypes import dtype as as_dtype
 from kernels_neuron.settings import Settings
 
 from . import switches
+from .index import whole_numbers
 from .locate import caller, calling_frame, fail
 from .memory import MemoryRegion, Storage
 from .random import Xorwow
@@ -276,12 +277,7 @@ def _answers(arch: Arch, settings: Settings) -> dict[Any, Any]:
 
 
 def _checked_shape(shape: Sequence[int], buffer: Any) -> tuple[int, ...]:
-    if isinstance(shape, (int, np.integer)):
-        shape = (int(shape),)
-    try:
-        sizes = tuple(map(int, shape))
-    except TypeError:
-        fail("shape-type", f"shape takes compile-time integers, got {shape!r}")
+    sizes = whole_numbers("shape", (shape,) if isinstance(shape, (int, np.integer)) else shape)
     if not sizes or min(sizes) < 1:
         fail("shape-empty", f"a tensor has at least one element, got shape {list(sizes)}")
     if len(sizes) > MAX_TENSOR_DIMS and getattr(buffer, "on_chip", False):

@@ -15,7 +15,7 @@ from .context import current_core
 from .locate import fail
 from .memory import MemoryRegion, Storage
 from .register import VirtualRegister, known
-from .tensor import NkiTensor, ap_steps, row_major
+from .tensor import NkiTensor, ap_counts, ap_steps, row_major
 from .unwritten import require_written
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def dynamic_ap(
     if not 0 <= indirect_dim < tensor.ndim:
         fail("view-dim", f"indirect_dim {indirect_dim} is outside a tensor of {tensor.ndim} dims: {tensor!r}")
     stride = row_major(tensor.shape)[indirect_dim] * tensor.itemsize
-    counts = [int(count) for _, count in pattern]
+    counts = ap_counts(pattern)
     if rows:
         _require_indices(source, counts[0])
     return DynamicTensor(tensor.storage, counts, ap_steps(tensor, pattern, new), offset, new, source, stride, rows)

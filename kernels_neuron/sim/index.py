@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +22,14 @@ class Ds:
     def __init__(self, start: int, size: int) -> None:
         self.start = start
         self.size = size
+
+
+def whole_numbers(what: str, values: Sequence[Any]) -> tuple[int, ...]:
+    """`values` as integers; fractions, and what the kernel's Python does not know, are refused."""
+    try:
+        return tuple(map(operator.index, values))
+    except TypeError:
+        fail("shape-type", f"{what} takes compile-time integers, got {values!r}", "use // rather than /")
 
 
 def one_a_dim(key: Any, tensor: NkiTensor) -> list[Any]:

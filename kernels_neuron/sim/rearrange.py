@@ -42,6 +42,7 @@ def _flat(pattern: Pattern) -> list[str]:
 
 def _split(size: int, names: tuple[str, ...], sizes: Mapping[str, int], tensor: NkiTensor) -> list[int]:
     known = [sizes.get(name, -1) for name in names]
-    if known.count(-1) > 1 or size % math.prod(count for count in known if count != -1):
+    given = [count for count in known if count != -1]
+    if min(given, default=1) < 1 or len(known) - len(given) > 1 or size % math.prod(given):
         fail("rearrange", f"rearrange of {tensor!r} needs the sizes of all but one of {names}, dividing {size}")
     return known

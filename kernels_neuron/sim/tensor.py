@@ -16,7 +16,7 @@ from kernels_neuron.errors import NotSimulated
 from . import array, layout
 from .arithmetic import Arithmetic
 from .context import current_scope
-from .index import bounds, one_a_dim
+from .index import bounds, one_a_dim, whole_numbers
 from .locate import fail
 from .memory import MemoryRegion, Storage
 from .switches import resolve
@@ -166,14 +166,15 @@ class NkiTensor(Arithmetic):
     # ---- views
 
     def _view(self, shape: Sequence[int], strides: Sequence[int], offset: int | None = None) -> NkiTensor:
-        if len(shape) > MAX_VIEW_DIMS:
-            fail("view-rank", f"a view has at most {MAX_VIEW_DIMS} dims, got {list(shape)}")
+        if not 1 <= len(shape) <= MAX_VIEW_DIMS:
+            fail("view-rank", f"a view has 1 to {MAX_VIEW_DIMS} dims, got {list(shape)}")
         return self._like(shape, strides, self.offset if offset is None else offset, self.dtype)
 
     def _like(self, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: DType) -> NkiTensor:
         return NkiTensor(self.storage, shape, strides, offset, dtype)
 
     def _dim(self, dim: int) -> int:
+        (dim,) = whole_numbers("a dim", (dim,))
         if not -self.ndim <= dim < self.ndim:
             fail("view-dim", f"dim {dim} is outside a tensor of {self.ndim} dims: {self!r}")
         return dim % self.ndim
@@ -246,7 +247,7 @@ class NkiTensor(Arithmetic):
 
     def permute(self, dims: Sequence[int]) -> NkiTensor:
         """The dims in another order; on chip the partition axis stays first."""
-        dims = tuple(dims)
+        dims = whole_numbers("permute", dims)
         if sorted(dims) != list(range(self.ndim)) or (self.on_chip and dims[0] != 0):
             fail(
                 "view-permute",
@@ -261,11 +262,17 @@ class NkiTensor(Arithmetic):
         if self.shape[dim] != 1:
             fail("view-broadcast", f"broadcast needs a dim of size 1, dim {dim} of {self!r} has {self.shape[dim]}")
         shape, strides = list(self.shape), list(self.strides)
-        shape[dim], strides[dim] = size, 0
+        (shape[dim],), strides[dim] = whole_numbers("broadcast", (size,)), 0
+        if shape[dim] < 1:
+            fail("view-broadcast", f"broadcast repeats a dim at least once, got {size}")
         return self._view(shape, strides)
 
     def expand_dim(self, dim: int) -> NkiTensor:
-        """A new dim of size 1 before `dim`."""
+        """A new dim of size 1, which is dim `dim` of the result."""
+        (dim,) = whole_numbers("a dim", (dim,))
+        if not -self.ndim - 1 <= dim <= self.ndim:
+            fail("view-dim", f"dim {dim} is outside a tensor of {self.ndim + 1} dims, made of {self!r}")
+        dim %= self.ndim + 1
         if dim == 0 and self.on_chip:
             fail("partition-view", f"expand_dim cannot change the partition axis of {self!r}")
         shape, strides = list(self.shape), list(self.strides)
@@ -293,6 +300,8 @@ class NkiTensor(Arithmetic):
     def flatten_dims(self, first: int, last: int) -> NkiTensor:
         """Dims first..last merged into one; they must be contiguous in memory."""
         first, last = self._free_dim(first, "flatten_dims"), self._dim(last)
+        if first > last:
+            fail("view-flatten", f"flatten_dims takes the outer dim first, got {first} and {last}")
         merged = slice(first, last + 1)
         # the stride of a dim of size 1 is never taken and may be anything
         dims = [pair for pair in zip(self.shape[merged], self.strides[merged], strict=True) if pair[0] != 1]
@@ -396,7 +405,7 @@ class NkiTensor(Arithmetic):
             from .dynamic import dynamic_ap
 
             return dynamic_ap(self, pattern, start, scalar_offset, vector_offset, indirect_dim, new)
-        view = NkiTensor(self.storage, [int(count) for _, count in pattern], ap_steps(self, pattern, new), start, new)
+        view = NkiTensor(self.storage, ap_counts(pattern), ap_steps(self, pattern, new), start, new)
         region, where = view.region(), f"ap {list(map(list, pattern))} with offset {start}"
         if min(view.strides) < 0:
             fail("out-of-bounds", f"{where} steps backwards in {self!r}")
@@ -409,8 +418,11 @@ class NkiTensor(Arithmetic):
     def _ap_start(self, offset: int | None, new: DType) -> int:
         """First element of a pattern, in elements of `new` from the start of the allocation."""
         start = self.offset * self.itemsize // new.itemsize
-        if offset is None or not start:
-            return start if offset is None else offset
+        if offset is None:
+            return start
+        (offset,) = whole_numbers("offset", (offset,))
+        if not start:
+            return offset
         meaning = resolve(current_scope().settings.switches)["ap_view_offset"]
         if meaning == "refuse":
             fail(
@@ -445,13 +457,23 @@ def row_major(shape: Sequence[int], innermost: int = 1) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def ap_counts(pattern: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Counts of a pattern [[step, count], ...]."""
+    if not isinstance(pattern, Sequence) or not pattern or any(len(pair) != 2 for pair in pattern):
+        fail("pattern", f"ap takes [[step, count], ...] as pattern, got {pattern!r}")
+    counts = whole_numbers("a pattern", [count for _, count in pattern])
+    if min(counts) < 1:
+        fail("pattern", f"ap takes counts of at least 1, got {pattern!r}")
+    return counts
+
+
 def ap_steps(tensor: NkiTensor, pattern: Sequence[Sequence[int]], new: DType) -> list[int]:
     """Steps of a pattern over `tensor`, in elements of `new`.
 
     On chip the first goes from partition to partition: the elements of one in the allocation or, as public kernels
     write it, in this view.
     """
-    steps = [int(step) for step, _ in pattern]
+    steps = list(whole_numbers("a pattern", [step for step, _ in pattern]))
     if tensor.on_chip and pattern[0][1] > 1:
         stride = tensor.storage.tile.nbytes // new.itemsize
         if steps[0] not in (stride, math.prod(tensor.shape[1:]) * tensor.itemsize // new.itemsize):
@@ -461,10 +483,10 @@ def ap_steps(tensor: NkiTensor, pattern: Sequence[Sequence[int]], new: DType) ->
 
 
 def _fill_minus_one(shape: Sequence[int], total: int, tensor: NkiTensor) -> tuple[int, ...]:
-    sizes = [int(size) for size in shape]
+    sizes = list(whole_numbers("shape", shape))
     known = math.prod(size for size in sizes if size != -1)
     if sizes.count(-1) == 1 and known and total % known == 0:
         sizes[sizes.index(-1)] = total // known
-    if -1 in sizes or math.prod(sizes) != total:
+    if min(sizes, default=0) < 1 or math.prod(sizes) != total:
         fail("view-reshape", f"{tensor!r} has {total} elements there, {list(shape)} has {math.prod(sizes)}")
     return tuple(sizes)

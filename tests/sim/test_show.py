@@ -101,7 +101,7 @@ def test_an_error_has_the_kernels_line_with_the_tile():
     with pytest.raises(KernelError, match=r"takes src in SBUF or PSUM, got x: private_hbm float32\[2, 4\]") as caught:
         simulate(kernel, X)
     assert caught.value.source == "nisa.tensor_copy(dst=tile, src=x)  # the line that is shown"
-    assert caught.value.source in "".join(caught.value.__notes__)
+    assert "".join(caught.value.__notes__) == f"\n    {caught.value.source}\nrule: operand-buffer"
 
 
 def test_an_error_found_after_the_run_has_the_line_of_the_tile():

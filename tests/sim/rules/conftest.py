@@ -1,0 +1,6 @@
+"""The pairs of this folder share twins.py, which stands beside them."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
