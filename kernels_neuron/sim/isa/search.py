@@ -44,7 +44,8 @@ def max8(core: NeuronCore, dst: NkiTensor, src: NkiTensor, name: str | None = No
     price = PRICES["max8"](core.arch, facts("vector", dst, src))
 
     def effect() -> None:
-        write(core, dst, np.sort(src.f32(), axis=1)[:, ::-1][:, :SLOTS])
+        largest = np.partition(src.f32(), -SLOTS, axis=1)[:, -SLOTS:]
+        write(core, dst, np.sort(largest, axis=1)[:, ::-1])
 
     yield Step("vector", price, reads=(src,), writes=(dst,), effect=effect)
 
@@ -119,13 +120,13 @@ def nc_match_replace8(
 
 def _matches(data: np.ndarray, vals: np.ndarray, order: range) -> np.ndarray:
     """Index of an unused element equal to each value, the slots taken in `order`; -1 where there is none."""
-    used = np.zeros(data.shape, bool)
+    left = data.copy()
     found = np.full(vals.shape, -1, np.int64)
     rows = np.arange(len(data))
     for slot in order:
-        equal = (data == vals[:, slot : slot + 1]) & ~used
+        equal = left == vals[:, slot : slot + 1]
         first = equal.argmax(axis=1)
         hit = equal[rows, first]
         found[hit, slot] = first[hit]
-        used[rows[hit], first[hit]] = True
+        left[rows[hit], first[hit]] = np.nan  # equal to no value, so it is found once
     return found
