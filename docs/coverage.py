@@ -24,7 +24,8 @@ from kernels_neuron.sim.versions import METHODS, OLDEST, SINCE, spell  # noqa: E
 
 # documented, and refused by name: what they are and why
 REFUSED = {
-    "NkiTensor.indirect": "trn3's tensor indirection: how indices map to lanes is not documented",
+    "nc_matmul with an indirect dst": "how a scatter goes with accumulation in PSUM is not documented",
+    "nc_matmul_mx with indirect operands": "how indices pick among packed elements and scales is not documented",
     "nki.compiler.kernel_builder.compile_kernel": "compiles for a device",
     "nl.alloc_tiles(..), nl.alloc_blocks(..) beyond 128 partitions": "how tiles are packed on chip is not documented",
     "nl.divide": "no chip divides",

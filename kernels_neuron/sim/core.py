@@ -64,6 +64,7 @@ class NeuronCore:
     loops         the dynamic loops that are running, outermost first
     pinned        how many nl.no_reorder blocks are open
     dynamic       whether any operand may have an address or value that is known only when an instruction runs
+    indirect      whether any operand may be an indirect one, see isa/indirect.py
     accumulators  the registers of VectorE and ScalarE, which survive from one reducing instruction to the next
     generators    the random numbers of the engines, by engine, from first use on
     identities    nl.shared_identity_matrix by size and dtype, from first use on
@@ -87,7 +88,7 @@ class NeuronCore:
         self.program = program
         self.programs = programs
         self.seat = seat
-        self.dynamic = False
+        self.dynamic = self.indirect = False
         self.loops: tuple[int, ...] = ()
         self.pinned = 0
         self.trace = Trace(arch.name, program, seat.rank)

@@ -160,6 +160,10 @@ BOOK: dict[str, dict[str, Rule]] = {
         "dynamic-dim": Rule("an index per row selects along dim 0 of an HBM tensor", f"{_NL}; {_PATTERNS}"),
         "dynamic-view": Rule("a view has one dynamic offset and keeps its dtype", _NL),
         "dynamic-operand": Rule("an operand with an index per row is moved by DMA", _NL),
+        "indirect-index": Rule(
+            "an index tile has the partitions of its tensor, and names what is written once", _ISA, "trn3"
+        ),
+        "indirect-operand": Rule("an indirect operand stands where its instruction takes one", _ISA, "trn3"),
         "register-operand": Rule("a register or a scalar, and one element, stand where the call takes them", _ISA),
         "register-value": Rule("a register holds a 32-bit number", _ISA),
         "register-frozen": Rule("the register that counts a loop is not written", _ISA),

@@ -11,7 +11,6 @@ import numpy as np
 
 from kernels_neuron.dtypes import ROWS, DType
 from kernels_neuron.dtypes import dtype as as_dtype
-from kernels_neuron.errors import NotSimulated
 
 from . import array, layout
 from .arithmetic import Arithmetic
@@ -354,11 +353,10 @@ class NkiTensor(Arithmetic):
         return rearrange(self, src_pattern, dst_pattern, fixed_sizes or {})
 
     def indirect(self, index: NkiTensor, num_elem: int | None = None) -> NkiTensor:
-        """Columns picked by an index tile while an instruction streams (trn3); refused by this simulator."""
-        raise NotSimulated(
-            "NkiTensor.indirect is not supported by this simulator",
-            hint="gather with nisa.local_gather or nisa.nc_n_gather",
-        )
+        """The columns that an index tile [P, K] names, picked while an instruction streams them; trn3."""
+        from .isa.indirect import indirect
+
+        return indirect(self, index, num_elem)
 
     def view(self, dtype: Any) -> NkiTensor:
         """The same bytes read as `dtype`; the last dim scales by the ratio of sizes and must be contiguous."""

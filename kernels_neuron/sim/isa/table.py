@@ -17,6 +17,9 @@ from kernels_neuron.sim.register import VirtualRegister, known
 from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.versions import ARGUMENTS, api_version, newest, require_version, signature_in, since, spell
 
+from .indirect import Stream, streamed
+from .indirect import settled as stand_ins
+
 Body = Callable[..., Iterator[Step]]
 
 
@@ -60,6 +63,9 @@ class Instruction:
         if self.changed is not None and (version := api_version(core.settings.nki)) < self.changed:
             args, kwargs = (), self._as_called_in(version, args, kwargs)
         sources: tuple[NkiTensor, ...] = ()
+        streams: list[Stream] = []
+        if core.indirect:
+            args, kwargs, streams = stand_ins(core, self.name, self.signature, args, kwargs)
         if core.dynamic and not self.dynamic:
             args, kwargs, sources = _settle(core, self.name, args, kwargs)
         try:
@@ -67,6 +73,7 @@ class Instruction:
         except TypeError:
             _explain_call(self, args, kwargs)
             raise
+        steps = streamed(steps, streams) if streams else steps
         index = core.issue(self.name, _reading_too(steps, sources) if sources else steps)
         given = kwargs.get("name")
         if given:

@@ -255,6 +255,76 @@ TWINS = [
 ]
 
 
-@pytest.mark.parametrize("twin", TWINS, ids=str)
+def indexed(b, values=None, dtype="uint16", partitions=16, count=None, width=1):
+    data = b.tile(np.ones((partitions, 32)))
+    values = np.arange(partitions * width).reshape(partitions, width) % 16 if values is None else values
+    return data.indirect(b.tile(values, dtype), count)
+
+
+def copies(b, view):
+    nisa.tensor_copy(b.empty(view.shape), view)
+
+
+def scatters(b, view):
+    nisa.tensor_copy(view, b.tile(np.ones(view.shape)))
+
+
+INDIRECT = [
+    Twin("chip-generation", "exists from trn3 on", lambda b: indexed(b), lambda b: indexed(b), "trn3", "trn2"),
+    Twin("operand-dtype", "index of uint16", lambda b: indexed(b), lambda b: indexed(b, dtype="int32"), "trn3"),
+    Twin(
+        "indirect-index",
+        "a multiple of 16",
+        lambda b: indexed(b),
+        lambda b: indexed(b, partitions=24),
+        "trn3",
+    ),
+    Twin(
+        "indirect-index",
+        "num_elem from 1 to 16",
+        lambda b: indexed(b, count=16),
+        lambda b: indexed(b, count=17),
+        "trn3",
+    ),
+    Twin(
+        "indirect-index",
+        "hold at most 16",
+        lambda b: copies(b, indexed(b, partitions=32, count=16)),
+        lambda b: copies(b, indexed(b, partitions=32)),
+        "trn3",
+    ),
+    Twin(
+        "indirect-index",
+        "twice",
+        lambda b: scatters(b, indexed(b)),
+        lambda b: scatters(b, indexed(b, np.ones((16, 1)))),
+        "trn3",
+    ),
+    Twin(
+        "out-of-bounds",
+        "reaches element 32",
+        lambda b: copies(b, indexed(b, np.full((16, 1), 31))),
+        lambda b: copies(b, indexed(b, np.full((16, 1), 32))),
+        "trn3",
+    ),
+    Twin(
+        "indirect-operand",
+        "takes indirect dst, data1, got data2",
+        lambda b: nisa.tensor_tensor(b.empty((16, 16)), indexed(b), b.tile(np.ones((16, 16))), nl.add),
+        lambda b: nisa.tensor_tensor(b.empty((16, 16)), b.tile(np.ones((16, 16))), indexed(b), nl.add),
+        "trn3",
+    ),
+    Twin(
+        "indirect-operand",
+        "takes indirect no operand",
+        lambda b: copies(b, indexed(b)),
+        lambda b: nisa.dma_copy(b.empty((16, 16)), indexed(b)),
+        "trn3",
+    ),
+    Twin("indirect-operand", "no view is made", lambda b: indexed(b), lambda b: indexed(b)[:, :4], "trn3"),
+]
+
+
+@pytest.mark.parametrize("twin", [*TWINS, *INDIRECT], ids=str)
 def test_a_legal_address_or_loop_passes_and_its_broken_twin_is_refused(machine, twin):
     twin.holds(machine)
