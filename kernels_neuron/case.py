@@ -48,6 +48,18 @@ class Case:
         made: dict[str, torch.Tensor | None] = dict.fromkeys(self.absent)
         return made | make(self.inputs, f"{self.kernel}/{self.workload}", seed)
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The inputs that are a model's parameters."""
+        return tuple(tensor.name for tensor in self.inputs if tensor.parameter)
+
+    def with_parameters(self, inputs: "dict[str, torch.Tensor | None]") -> "dict[str, torch.Tensor | None]":
+        """`inputs` as a model gives them: its parameters are Parameters, without gradients, on the same memory."""
+        from torch.nn import Parameter
+
+        parameters = {name: Parameter(inputs[name], requires_grad=False) for name in self.parameters}  # type: ignore[arg-type]
+        return {**inputs, **parameters}
+
     def reference_inputs(self, inputs: "dict[str, torch.Tensor | None]") -> "dict[str, torch.Tensor | None]":
         """`inputs` with floating-point tensors widened to float64: what the reference is called on."""
         return {name: _widened(tensor) for name, tensor in inputs.items()}

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One input of a case: its shape in numbers, its dtype as NKI names it, layout and fill as in spec.toml."""
+    """One input of a case: its shape in numbers, its dtype as NKI names it, layout, fill and kind as in spec.toml."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     layout: str
     fill: str
+    parameter: bool = False
 
 
 # fill -> the parameters it takes and what kinds of dtype it can fill; REQUIRED marks one that has no default

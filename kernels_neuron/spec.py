@@ -27,12 +27,16 @@ _WORKLOAD_KEYS = ("name", "use", "args", "layout", "fill", "dtype", "dtypes", "w
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a kernel: its shape in letters, integers and expressions; its dtypes, default first."""
+    """One input of a kernel: its shape in letters, integers and expressions; its dtypes, default first.
+
+    parameter  a model gives the same tensor in every call, and the kernel may keep what it makes of it
+    """
 
     name: str
     shape: tuple[int | str, ...]
     dtypes: tuple[str, ...]
     optional: bool
+    parameter: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,8 @@ class Spec:
             chosen = _input_dtype(given, workload, dtype)
             shape = tuple(evaluate(axis, workload.sizes) for axis in given.shape)
             fill = workload.fill.get(given.name) or default_fill(chosen)
-            tensors.append(Tensor(given.name, shape, chosen, workload.layout.get(given.name, "contiguous"), fill))
+            layout = workload.layout.get(given.name, "contiguous")
+            tensors.append(Tensor(given.name, shape, chosen, layout, fill, given.parameter))
         return Case(
             kernel=self.kernel,
             workload=workload.name,
@@ -214,7 +219,8 @@ def _read_inputs(table: Table) -> dict[str, Input]:
             else:
                 _check_expression(row, f"shape[{i}]", axis)
         shape = tuple(axis for axis in shape if isinstance(axis, int | str))
-        inputs[name] = Input(name, shape, _read_input_dtypes(row), row.take("optional", bool, False))
+        flags = [row.take(flag, bool, False) for flag in ("optional", "parameter")]
+        inputs[name] = Input(name, shape, _read_input_dtypes(row), *flags)
         row.done()
     return inputs
 

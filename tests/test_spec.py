@@ -119,6 +119,18 @@ def test_an_optional_input_left_out_is_none(folder):
     assert inputs["x"].shape == (2, 3)
 
 
+def test_the_parameters_of_a_model_become_parameters_on_the_same_memory(folder):
+    declared = 'weight = { shape = ["H"], dtype = ["$dtype", "float32"], optional = true'
+    spec = folder(GOOD.replace(declared, f"{declared}, parameter = true"))
+    given, left_out = Spec.read(spec).cases("float32")[:2]
+    inputs = given.make_inputs()
+    assert given.parameters == ("weight",) and left_out.parameters == ()
+    made = given.with_parameters(inputs)
+    assert type(made["weight"]) is torch.nn.Parameter and not made["weight"].requires_grad
+    assert made["weight"].data_ptr() == inputs["weight"].data_ptr()
+    assert made["x"] is inputs["x"]
+
+
 def test_inputs_depend_on_the_seed_and_not_on_the_process(folder):
     case = Spec.read(folder()).cases("float32")[0]
     again = pickle.loads(pickle.dumps(case))

@@ -33,6 +33,8 @@ def _print(found: "ModelTimes") -> None:
     rows.append(("total", None, None, round(found.body_us, 1), round(found.baseline_us, 1), round(found.speedup, 3)))
     table(("layers", "kernel", "count", "body_us", "baseline_us", "speedup"), rows)
     print(f"\nspeedup {found.speedup:.2f} ({low:.2f} to {high:.2f}), {found.speedup_with_launch:.2f} with launches")
+    if found.once_us:
+        print(f"the first call takes {found.once_us:.1f} us more, to lay out the parameters")
     print_unvalidated([found.arch])
     print(f"{found.unserved_share:.1%} of the baseline is served by no kernel and counted alike on both sides")
     ops = sorted(found.rest.us_by_name.items(), key=lambda item: -item[1])

@@ -111,14 +111,15 @@ def _findings_of(job: _Job) -> list[Finding]:
     """Run one case; what was refused, and what was warned about."""
     task = job.task
     module = import_variant(task.variant)
-    inputs = task.case.make_inputs()
+    made = task.case.make_inputs()
     settings = Settings(nki=job.nki, lnc=task.lnc, switches=SWITCHES)
     found: list[Finding] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RaceWarning)
         try:
             with cores(task.lnc), using(task.arch, settings):
-                task.case.call(getattr(module, task.case.entry), inputs)
+                for inputs in (made, task.case.with_parameters(made)) if task.case.parameters else (made,):
+                    task.case.call(getattr(module, task.case.entry), inputs)
         except KernelError as error:
             found.append(_finding(job, error, error.rule, error.where))
         except KERNEL_RAISES as error:

@@ -4,17 +4,21 @@ The times come from the very run that is compared with the reference; a case tha
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kernels_neuron.arch import chip
+from kernels_neuron.artifact import import_variant
+from kernels_neuron.settings import Settings
+from kernels_neuron.sim.context import using
 
 from .cases import Task
 from .executors import default_workers, process_pool, run_all
 from .timing import Timer
-from .verify import Outcome, explain, run_case
+from .verify import Outcome, cores, explain, run_case
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class BenchRow:
     estimated_us       body and its launches; low and high over the throttle phases
     flops, hbm_bytes   useful operations, and each tensor's bytes once
     bound_us           flops at peak, or hbm_bytes at the rate of HBM, whichever takes longer
+    once_us            torch ops that lay out the parameters, at their rooflines; once for each state of a parameter, so
+                       in none of the other numbers
     measured_us        on a device: the median of measured_count calls, host and launch included; with its spread
     measured_first_us  the first call of all, which compiles
     sim_wall_s         how long our own simulator took to run the case, measured; says nothing about the chip
@@ -44,6 +50,7 @@ class BenchRow:
     estimated_us: float | None = None
     estimated_low_us: float | None = None
     estimated_high_us: float | None = None
+    once_us: float | None = None
     measured_us: float | None = None
     measured_min_us: float | None = None
     measured_max_us: float | None = None
@@ -124,19 +131,37 @@ def measured(row: BenchRow, task: Task, timer: Timer) -> BenchRow:
 
 def bench_row(task: Task) -> BenchRow:
     """Run one task, compare, and price the run."""
-    from kernels_neuron.cost.baseline import OpRecorder
+    from kernels_neuron.cost.baseline import OpRecorder, price
 
     case = task.case
     recorder = OpRecorder(case.dtype)
     began = time.perf_counter()
-    outcome = run_case(task, recorder)
+    outcome = run_case(task, recorder, as_in_a_model=True)
     wall_s = time.perf_counter() - began
     name: dict[str, Any] = {"kernel": case.kernel, "workload": case.workload, "dtype": case.dtype}
     name |= {"arch": task.arch, "lnc": task.lnc}
     if not outcome.ok:
         return BenchRow(**name, ok=False, instructions=outcome.instructions, problem=explain(outcome))
-    times = _times(task, outcome, recorder.ops)
+    around = _recorded_again(task, outcome) if recorder.ops and case.parameters else recorder.ops
+    times = _times(task, outcome, around)
+    times["once_us"] = price(_less(recorder.ops, around), case.dtype, chip(task.arch), task.lnc).us
     return BenchRow(**name, ok=True, instructions=outcome.instructions, sim_wall_s=wall_s, **times)
+
+
+def _recorded_again(task: Task, outcome: Outcome) -> list[Any]:
+    """The torch ops of a second call, for which the parameters are laid out already; kernels compute nothing."""
+    from kernels_neuron.cost.baseline import OpRecorder
+
+    case = task.case
+    entry = getattr(import_variant(task.variant), case.entry)
+    settings = Settings(lnc=task.lnc, execute=False)
+    with cores(task.lnc), using(task.arch, settings), OpRecorder(case.dtype) as recorder:
+        case.call(entry, outcome.inputs)
+    return recorder.ops
+
+
+def _less(ops: list[Any], others: list[Any]) -> list[Any]:
+    return list((Counter(ops) - Counter(others)).elements())
 
 
 def _times(task: Task, outcome: Outcome, around: list[Any]) -> dict[str, Any]:

@@ -222,7 +222,7 @@ class _Runner:
 def price(chunk: Chunk) -> list[Price]:
     """Price candidates by running the op without computing."""
     task = chunk.task
-    inputs = task.case.make_inputs()
+    inputs = task.case.with_parameters(task.case.make_inputs())
     return [_price(task, inputs, tiles) for tiles in chunk.candidates]
 
 
@@ -263,7 +263,7 @@ def settle(contest: Contest) -> TuneRow:
     for candidate in contest.faster[:TRIES]:
         assert candidate.tiles is not None and candidate.body_us is not None
         with _TABLE, trying(task, candidate.tiles):
-            outcome = run_case(task)
+            outcome = run_case(task, as_in_a_model=True)
         if not outcome.ok:
             row = replace(row, verdict="missed", problem=f"{candidate.tiles}: {explain(outcome)}")
             continue

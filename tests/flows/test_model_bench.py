@@ -66,6 +66,13 @@ def test_equal_layers_have_equal_times_and_sums_add_up(found):
     assert times.baseline_launches == sum(layer.baseline_launches for layer in times.served) + times.rest.launches
 
 
+def test_laying_out_parameters_is_counted_once_and_apart(found):
+    linear = [layer for layer in found["vit"].served if layer.kind == "linear"]
+    assert all(layer.once_us > 0 for layer in linear)
+    assert all(layer.once_us == 0 for layer in found["vit"].served if layer.kind in ("layernorm", "attention"))
+    assert found["vit"].to_json()["once_us"] == pytest.approx(sum(layer.once_us for layer in found["vit"].served))
+
+
 def test_what_no_kernel_serves_is_counted_alike_on_both_sides(found):
     times = found["llama"]
     assert {kind for kind, _ in times.by_kind()} == {"linear"}

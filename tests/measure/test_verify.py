@@ -15,8 +15,9 @@ from kernels_neuron.measure.verify import verify_row
 ROOT = Path(__file__).parents[2]
 VERIFY_FIELDS = "kernel workload dtype arch lnc ok error tolerance rel_l2 max_abs loose instructions"
 BENCH_FIELDS = (
-    "kernel workload dtype arch lnc ok body_us launch_us estimated_us estimated_low_us estimated_high_us measured_us "
-    "measured_min_us measured_max_us measured_count measured_first_us bound_us body_over_bound baseline_us "
+    "kernel workload dtype arch lnc ok body_us launch_us estimated_us estimated_low_us estimated_high_us once_us "
+    "measured_us measured_min_us measured_max_us measured_count measured_first_us flops hbm_bytes bound_us "
+    "body_over_bound baseline_us "
     "baseline_launches speedup speedup_low speedup_high speedup_with_launch tensor_peak_share dma_bound_share "
     "sim_wall_s instructions validated"
 )
@@ -111,6 +112,37 @@ def test_torch_ops_around_the_kernel_are_paid_for(project):
     assert copied.launch_us == pytest.approx(2 * plain.launch_us)
     moved = 2 * 128 * 256 * 4 / 435.2e3
     assert copied.body_us - plain.body_us == pytest.approx(moved)
+
+
+def as_parameter(tmp_path):
+    """The weight of the project's layernorm becomes a parameter."""
+    spec = tmp_path / "nki_src" / "layernorm" / "spec.toml"
+    before = 'weight = { shape = ["H"], '
+    assert before in spec.read_text()
+    spec.write_text(spec.read_text().replace(before, before + "parameter = true, "))
+
+
+def test_what_is_done_once_for_a_parameter_stands_apart(project, tmp_path):
+    as_parameter(tmp_path)
+    plain = bench_row(one(project))
+    change = (
+        "ops.py",
+        "    from . import kernel\n",
+        "    from . import kernel\n\n    if not hasattr(weight, 'seen'):\n        weight.seen = weight.clone()\n",
+    )
+    kept = bench_row(one(project, change=change))
+    assert plain.once_us == 0
+    assert kept.body_us == plain.body_us and kept.launch_us == plain.launch_us
+    assert kept.once_us == pytest.approx(2 * 256 * 4 / 435.2e3)
+
+
+def test_verify_runs_a_kernel_with_parameters_too(project, tmp_path):
+    as_parameter(tmp_path)
+    wrong = "    if isinstance(weight, torch.nn.Parameter):\n        weight = weight + 1\n"
+    change = ("ops.py", "    from . import kernel\n", f"    from . import kernel\n\n{wrong}")
+    assert verify_row(one(project)).ok
+    row = verify_row(one(project, change=change))
+    assert not row.ok and row.error > 1
 
 
 def test_a_filter_that_nothing_has_is_refused(project):
