@@ -23,8 +23,13 @@ def run(
     select: Annotated[list[str] | None, typer.Option(help="Only this rule, or rules that start so: NKI3.")] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="Not this rule, or rules that start so.")] = None,
     run: Annotated[
-        bool, typer.Option("--run", help="Also run the workloads of kernel folders through the simulator.")
+        bool, typer.Option("--run", help="Also run it: the workloads of kernel folders, or FILE.py:FUNC.")
     ] = False,
+    input: Annotated[
+        list[str] | None, typer.Option(help="With --run FILE.py:FUNC: a tensor, NAME=128x512:bfloat16.")
+    ] = None,
+    arg: Annotated[list[str] | None, typer.Option(help="The same for any other argument, NAME=VALUE.")] = None,
+    lnc: Annotated[int, typer.Option(help="The same: physical cores, 1 or 2.")] = 1,
     rules: Annotated[bool, typer.Option("--rules", help="Print the rules instead.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list of findings.")] = False,
     sarif: Annotated[bool, typer.Option("--sarif", help="Print the findings as SARIF 2.1.0.")] = False,
@@ -35,7 +40,7 @@ def run(
 
     \b
     Example:
-      kernels-neuron lint nki_src --nki 0.7 --arch trn2
+      kernels-neuron lint --run softmax.py:softmax --input x=128x512:bfloat16
     """
     from kernels_neuron.lint import Selection, Target, lint
     from kernels_neuron.lint.sarif import sarif as as_sarif
@@ -48,9 +53,18 @@ def run(
     if json and sarif:
         raise UsageError("--json and --sarif both print on stdout", hint="give one of them")
     selection = Selection(select or [], ignore or [])
-    found = lint(paths, Target.of(nki, arch), selection)
+    functions = _functions(paths, run)
+    found = lint([functions[path][0] if path in functions else path for path in paths], Target.of(nki, arch), selection)
     if run:
-        found = sorted({*found, *_run(paths, nki, arch, selection)})
+        from kernels_neuron.flows.function_findings import function_findings
+
+        folders = [path for path in paths if path not in functions]
+        found += _run(folders, nki, arch, selection) if folders else []
+        for file, function in functions.values():
+            found += function_findings(
+                file, function, input or [], arg or [], nki=nki, arch=arch or "trn2", lnc=lnc, selection=selection
+            )
+        found = sorted({*found})
     if sarif:
         print_json(as_sarif(found))
     elif json:
@@ -59,6 +73,18 @@ def run(
         _print(found)
     if any(each.severity == "error" for each in found):
         raise typer.Exit(1)
+
+
+def _functions(paths: list[Path], run: bool) -> dict[Path, tuple[Path, str]]:
+    """The file and the function of every path that is FILE.py:FUNC."""
+    if not any(".py:" in str(path) for path in paths):
+        return {}
+    from kernels_neuron.flows.function_findings import function_of
+
+    functions = {path: target for path in paths if (target := function_of(path))}
+    if functions and not run:
+        raise UsageError("a function is run, and a text is linted as a whole", hint="give --run, or the file alone")
+    return functions
 
 
 def _run(paths: list[Path], nki: str, arch: str | None, selection: "Selection") -> "list[Finding]":

@@ -84,3 +84,32 @@ def test_wrong_use_exits_2_with_one_error(capsys, words, says):
     assert run(["lint", *words]) == 2
     printed = capsys.readouterr()
     assert says in printed.out + printed.err
+
+
+RUNS = """import nki
+import nki.isa as nisa
+import nki.language as nl
+
+
+@nki.jit
+def doubled(x):
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray(x.shape, dtype=x.dtype)
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_scalar(dst=tile, data=tile, op0=nl.multiply, operand0=2.0)
+    nisa.dma_copy(dst=y, src=tile)
+    return y
+"""
+
+
+def test_one_function_of_a_file_is_run(capsys, tmp_path):
+    (tmp_path / "runs.py").write_text(RUNS)
+    assert run(["lint", "--run", "runs.py:doubled", "--input", "x=8x4"]) == 0
+    assert run(["lint", "--run", "runs.py::doubled", "--input", "x=200x4"]) == 1
+    found = capsys.readouterr().out.splitlines()[1:]
+    assert found[0] == "runs.py:9:1: partition-limit a sbuf tile has at most 128 partitions, got [200, 4]"
+
+
+def test_a_function_without_run_is_refused(capsys):
+    assert run(["lint", "kernel.py:doubled"]) == 2
+    assert "give --run, or the file alone" in capsys.readouterr().err
