@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .model_times import print_model
-from .output import print_json, print_unvalidated, progress, say, table
+from .output import print_json, print_unvalidated, progress, require_place, say, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +55,7 @@ def run(
     from kernels_neuron.measure.against import moves, read_rows
     from kernels_neuron.measure.cases import Filter
 
+    require_place(save, html)
     if model is not None:
         _refuse(
             f"--model {model} takes --dtype, --arch and --lnc alone",

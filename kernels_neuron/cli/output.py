@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +28,17 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any] | Mapping[str, An
     for line in [list(columns), *cells]:
         padded = [line[i].rjust(widths[i]) if right[i] else line[i].ljust(widths[i]) for i in range(len(columns))]
         print("  ".join(padded).rstrip())
+
+
+def require_place(*files: Path | None) -> None:
+    """Each file can be written where it is asked for: said before the work, not after it."""
+    from kernels_neuron.errors import UsageError
+
+    for file in files:
+        if file is not None and file.is_dir():
+            raise UsageError(f"{file} is a folder", hint="name a file in it")
+        if file is not None and not file.absolute().parent.is_dir():
+            raise UsageError(f"there is no folder {file.parent}", hint="make it, or write elsewhere")
 
 
 def say(text: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import print_json, say, table
+from .output import print_json, require_place, say, table
 
 if TYPE_CHECKING:
     from kernels_neuron.cost.choices import Choice
@@ -61,6 +61,7 @@ def run(
         return
     if kernel is None:
         raise UsageError("profile takes a kernel or --import", hint="name one: kernels-neuron profile FILE.py:FUNC")
+    require_place(trace, html)
     try:
         found, others = _profile(kernel, input or [], arg or [], arch, (lnc, ranks), price_only, choices, limit)
     except TimeLimit as error:
@@ -145,6 +146,7 @@ def _profile(
     from kernels_neuron.cost.choices import choices
     from kernels_neuron.cost.profile import profile, profile_ranks
     from kernels_neuron.errors import KernelError, KernelsNeuronError, UsageError
+    from kernels_neuron.measure.cases import PAIRED
     from kernels_neuron.measure.source import KERNEL_RAISES, load_function, located, make_arguments, time_limit
     from kernels_neuron.settings import Settings
     from kernels_neuron.sim.run import MAX_RANKS
@@ -157,6 +159,8 @@ def _profile(
     if ranks > 1 and others:
         raise UsageError("--choices tries one rank, got --ranks", hint="leave one of them out")
     chosen = chip(arch)
+    if lnc > 1 and chosen.generation < PAIRED:
+        raise UsageError(f"{chosen.name} has no logical cores of two", hint="leave --lnc out, or take trn2 or trn3")
     with time_limit(limit):
         function = load_function(kernel)
         arguments = make_arguments(function, inputs, values)

@@ -12,6 +12,7 @@ from kernels_neuron.tables import unknown
 
 ARCHS = ("trn2", "trn3")
 LNCS = (1, 2)
+PAIRED = 3  # the generation from which two physical cores make a logical one
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def tasks(kernels: Iterable[Kernel], variants: Mapping[str, Path], use: str, kee
                 Task(variants[name], case, chip(arch).name, lnc)
                 for arch in archs
                 for lnc in keep.lncs or LNCS
-                if lnc == 1 or chip(arch).generation >= 3
+                if lnc == 1 or chip(arch).generation >= PAIRED
             ]
     if not found:
         if not any(archs_of(spec, keep) for spec in specs.values()):
@@ -111,3 +112,6 @@ def _refuse_unknown(keep: Filter, specs: Sequence[Spec]) -> None:
     for lnc in keep.lncs or ():
         if lnc not in LNCS:
             raise UsageError(f"lnc is 1 or 2, got {lnc}")
+    alone = [arch for arch in keep.archs or ARCHS if chip(arch).generation < PAIRED]
+    if keep.lncs and min(keep.lncs) > 1 and len(alone) == len(keep.archs or ARCHS):
+        raise UsageError(f"{', '.join(alone)} has no logical cores of two", hint="leave --lnc out")

@@ -1,5 +1,6 @@
 """Anybody's kernel from a file: FILE.py:FUNC, and inputs described on a command line."""
 
+import ast
 import importlib
 import inspect
 import re
@@ -30,7 +31,7 @@ def load_function(target: str) -> Callable[..., Any]:
     """The function that "FILE.py:FUNC" names; relative imports in the file work, its package's __init__ is not run."""
     file, colon, name = target.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
-        raise UsageError(f"the kernel is given as FILE.py:FUNC, got {target!r}")
+        raise UsageError(f"the kernel is given as FILE.py:FUNC, got {target!r}", hint=_functions_of(target))
     path = Path(file).absolute()
     if not path.is_file():
         raise UsageError(f"there is no {file}")
@@ -40,6 +41,19 @@ def load_function(target: str) -> Callable[..., Any]:
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise UsageError(f"{file} has no function {name!r}: {unknown('function', name, functions)}")
     return found
+
+
+def _functions_of(target: str) -> str:
+    """What to write instead of a file without a function, or of something else."""
+    path = Path(target.rstrip(":"))
+    if path.suffix != ".py" or not path.is_file():
+        return "kernels of kernel.toml are timed by `kernels-neuron bench KERNEL`"
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError):
+        return "name a function of the file"
+    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")]
+    return "its functions: " + (", ".join(f"{path}:{name}" for name in names) or "none")
 
 
 def _import(path: Path) -> ModuleType:

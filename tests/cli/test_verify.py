@@ -230,6 +230,32 @@ def test_a_chip_that_a_kernel_is_not_made_for_is_refused_by_name(project, capsys
         assert "swish: made for trn2, trn3, not for trn1" in capsys.readouterr().err
 
 
+def test_two_cores_of_a_chip_that_has_one_are_refused_by_name(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(KERNEL)
+    command = ["profile", f"{tmp_path}/k.py:double", "--input", "x=64x32:float32"]
+    assert run([*command, "--arch", "trn1", "--lnc", "2"]) == 2
+    assert "trn1 has no logical cores of two" in capsys.readouterr().err
+    assert run(["bench", "--arch", "trn1", "--lnc", "2"]) == 2
+    assert "trn1 has no logical cores of two" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(KERNEL)
+    for given, option in ((str(tmp_path / "no" / "p.html"), "there is no folder"), (str(tmp_path), "is a folder")):
+        assert run(["profile", f"{tmp_path}/k.py:double", "--input", "x=64x32:float32", "--html", given]) == 2
+        assert option in capsys.readouterr().err
+        assert run(["bench", "--save", given]) == 2
+        assert option in capsys.readouterr().err
+
+
+def test_a_file_without_a_function_names_its_functions(tmp_path, capsys):
+    (tmp_path / "k.py").write_text(KERNEL + "\n\ndef _hidden(x): ...\n")
+    assert run(["profile", f"{tmp_path}/k.py"]) == 2
+    assert f"its functions: {tmp_path}/k.py:double\n" in capsys.readouterr().err
+    assert run(["profile", "layernorm"]) == 2
+    assert "kernels-neuron bench KERNEL" in capsys.readouterr().err
+
+
 def test_profile_of_several_ranks_says_where_they_meet(tmp_path, capsys):
     (tmp_path / "k.py").write_text(SUMMED)
     command = ["profile", f"{tmp_path}/k.py:summed", "--input", "x=128x64:float32"]
