@@ -8,7 +8,7 @@ off, assumed; a chip that takes a number over from another one says so as `assum
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from .errors import UsageError
 
@@ -22,6 +22,32 @@ DEFAULT_ENGINE: Final = {
     "dma_load": "sync",  # [trace] every hardware load of the public traces is triggered there
     "dma_store": "scalar",  # [trace] every hardware store of the public traces is triggered there
 }
+
+# Functions that one load of an activation table brings. All of them bring copy, abs, sign, square and relu as well.
+# [read] members: a public catalogue of the sets that the compiler ships; some of their names: AWS's guide to NEFF files
+ACTIVATION_TABLES: Final = tuple(
+    frozenset(functions.split())
+    for functions in (
+        "exp tanh",
+        "softplus",
+        "sigmoid tanh erf arctan",
+        "sqrt",
+        "log",
+        "log exp",
+        "sin arctan",
+        "gelu gelu_dx tanh",
+        "gelu_apprx_tanh tanh",
+        "gelu_apprx_sigmoid tanh",
+        "gelu_apprx_sigmoid_dx tanh",
+        "reciprocal",
+        "rsqrt",
+        "mish",
+        "erf_dx",
+        "silu tanh sin",
+        "silu_dx tanh sin",
+    )
+)
+IN_EVERY_TABLE: Final = frozenset({"copy", "abs", "sign", "square", "relu"})  # [read] as above
 
 
 @dataclass(frozen=True)
@@ -86,6 +112,9 @@ class Arch:
     fp32_passes: int = 2  # [trace] LOW and HIGH
     fp32_cycles_per_row: int = 2  # [trace] per pass, four in all as [isa] says
     fp32_weights_hidden: bool = True  # [trace] a float32 weight load hides under the matmul before it
+    # cycles of VectorE for an element of tensor_tensor, both inputs in SBUF and no performance mode: 1000 and 2000
+    # elements of float32 take 1.21 and 2.27 us in public profiles of trn2, where [isa] says two cycles
+    tensor_tensor_cycles: int = 1  # [read]
     act_table_load_ns: float = 1283.0  # [trace]; 1300 [read]
     throttle_window_ns: float = 4096 / 1.2  # [trace] 4096 cycles at 1.2 GHz
     throttle_threshold: float = 3 / 8  # [trace]
@@ -119,8 +148,14 @@ class Arch:
     dma_queued_load_ns: float = 1246.0  # [trace]
     dma_software_load_stall_ns: float = 350.0  # [trace] every software load; mean of twelve
     dma_software_store_stall_ns: float = 136.0  # [trace] mean of four
-    dma_static_first_packet_ns: float = 1500.0  # assumed; about 1.5 us fits published trn1 kernels
-    dma_static_load_stall_ns: float = 170.0  # [read] a static 32 KiB load on one engine, 1416 less 1249 ns of service
+    dma_static_issue_ns: float = 100.0  # [read] descriptors made beforehand, trigger to the next, 90 to 125 ns
+    dma_static_trigger_ns: float = 63.0  # [read] duration of such a trigger
+    dma_static_first_packet_load_ns: float = 880.0  # [read] 870 and 900
+    dma_static_first_packet_store_ns: float = 780.0  # [read] 770 to 790, three of them
+    # the first load of a launch in its ring, on one engine: 32 KiB in 1416 ns, 1249 of them service
+    dma_static_load_stall_ns: float = 170.0  # [read]
+    # the same on 16 engines, the last of which is 1030 and 1405 ns late; linear in the engines is assumed
+    dma_static_wide_load_stall_ns: float = 1220.0  # [read]
     dma_burst_bytes: int = (
         2 << 20
     )  # [trace] transfers up to about 2 MB run at the engines' own rate, longer ones slower
@@ -226,11 +261,12 @@ TRN1: Final = replace(
     sync=EngineTiming(ghz=1.4, issue_ns=50, latency_ns=18, set_ns=12, wake_ns=16),  # assumed as trn2
     throttled=False,  # none documented
     fp32_weights_hidden=False,  # assumed: PE-bound float32 kernels reach 0.76 to 0.86 of the four-cycle bound
-    hardware_dge=False,  # [arch2]
+    hardware_dge=False,  # [arch2]; times of transfers with descriptors made beforehand: assumed as trn2
     dma_engine_bytes_per_ns=18.0,  # [read] 32 KiB on one engine in 1.81 to 2.0 us
     dma_descriptor_ns=6.0,  # [read] 5 to 7
     dma_stream_gbps=272.0,  # [dma]
     vector_fast_modes=False,  # [arch2]
+    tensor_tensor_cycles=2,  # [isa] [read] float32 of 8192 elements in 14,987 ns
     sbuf_port="always",  # [arch2]
     psum_port="always",  # [arch2]
     launch_us=20.0,  # [read] profiler total less body, 17 to 22
@@ -254,6 +290,81 @@ TRN3: Final = replace(
 
 CHIPS: Final = {"trn1": TRN1, "trn2": TRN2, "trn3": TRN3}
 _ALIASES: Final = {"inf2": "trn1", "gen2": "trn1", "gen3": "trn2", "gen4": "trn3"}
+
+# How far each constant of trn2 may be off, up and down, in its own unit: half of what was seen apart, or what a guess
+# may miss. Clocks, widths and counts of hardware are documented; bench/sensitivity.py moves everything else.
+UNCERTAINTY: Final = {
+    "tensor.issue_ns": 1.5,  # [trace] 2 to 5
+    "tensor.latency_ns": 3.0,  # [trace] 158 to 163
+    "tensor.set_ns": 1.0,  # [trace] 14 to 16
+    "tensor.wake_ns": 1.0,  # [trace] 41 to 43
+    "vector.issue_ns": 10.0,  # [trace] 60 to 80
+    "vector.latency_ns": 15.0,  # [trace] 147 to 152, [read] up to 180 for tensor_tensor
+    "vector.set_ns": 1.5,  # [trace] 10 to 13
+    "vector.wake_ns": 1.0,  # [trace] 23 to 25
+    "scalar.issue_ns": 12.0,  # [trace] 50 to 62
+    "scalar.latency_ns": 5.0,  # assumed, one value seen
+    "scalar.set_ns": 1.0,  # [trace] 9 to 11
+    "scalar.wake_ns": 1.0,  # [trace] 22 to 23
+    "gpsimd.issue_ns": 50.0,  # assumed
+    "gpsimd.latency_ns": 62.0,  # assumed, half of it
+    "gpsimd.set_ns": 6.0,  # assumed, half of it
+    "gpsimd.wake_ns": 2.0,  # assumed
+    "sync.issue_ns": 5.0,  # [trace] 50 to 59
+    "sync.latency_ns": 2.0,  # assumed
+    "sync.set_ns": 6.0,  # assumed, half of it
+    "sync.wake_ns": 1.0,  # [trace] 16 to 17
+    "tensor_tensor_cycles": 0.03,  # [read] 1.21 and 2.27 us, each 0.02 us
+    "gpsimd_start_cycles": 75,  # [isa] a round number, half of it
+    "min_issue_cycles": 4,  # [isa] "roughly 64"
+    "act_table_load_ns": 17.0,  # [trace] 1283, [read] 1300
+    "throttle_window_ns": 3.0,  # [trace] changes lie on the grid
+    "throttle_threshold": 0.003,  # [trace] 0.369 is below, 0.375 is not
+    "queue_depth": 2,  # [trace] 5 seen, more is possible
+    "hbm_gbps": 17.0,  # [arch3] 358 to 375
+    "dma_engine_bytes_per_ns": 1.0,  # [trace] bursts reach 26.2, the slope is 27.2
+    "dma_descriptor_ns": 2.3,  # [trace] 3 to 7 of 4 bytes
+    "dma_stream_gbps": 18.0,  # [dma] 368, [trace] 350 seen
+    "dma_burst_bytes": 1 << 20,  # [trace] "up to about 2 MB"
+    "dma_issue_ns": 10.0,  # [trace] 517 to 541 with 128 descriptors
+    "dma_issue_per_descriptor_ns": 0.06,  # [trace] 564 to 572 with 256
+    "dma_gap_ns": 2.0,  # [trace] 46 to 48
+    "dma_issue_behind_ns": 5.0,  # [trace] 600 to 605
+    "dma_generation_ns": 30.0,  # [trace]
+    "dma_software_issue_ns": 8.0,  # [trace] 576 to 598
+    "dma_first_packet_load_ns": 10.0,  # [trace] 1330 to 1350
+    "dma_first_packet_store_ns": 10.0,  # [trace]
+    "dma_first_packet_per_descriptor_ns": 0.2,  # [trace] 1380 to 1600 with 256
+    "dma_software_first_packet_load_ns": 5.0,  # [trace] 758 to 768
+    "dma_software_first_packet_store_ns": 9.0,  # [trace] 625 to 643
+    "dma_spread_ns": 3.0,  # [trace] 9.4 to 12, [read] up to 15
+    "dma_load_stall_ns": 250.0,  # [trace] 0 to 900 an engine
+    "dma_small_load_stall_ns": 150.0,  # [trace] 0 to 500 an engine
+    "dma_queued_load_ns": 320.0,  # [trace] 1030 to 1670
+    "dma_software_load_stall_ns": 150.0,  # [trace]
+    "dma_software_store_stall_ns": 70.0,  # [trace]
+    "dma_static_issue_ns": 17.0,  # [read] 90 to 125
+    "dma_static_trigger_ns": 12.0,  # [read] one pixel of a figure
+    "dma_static_first_packet_load_ns": 20.0,  # [read] 870 and 900
+    "dma_static_first_packet_store_ns": 15.0,  # [read] 770 to 790
+    "dma_static_load_stall_ns": 100.0,  # [read] one transfer
+    "dma_static_wide_load_stall_ns": 190.0,  # [read] 1030 and 1405
+    "dma_front_end_ns": 3.0,  # [trace]
+    "dma_software_visible_ns": 22.0,  # [trace] 31 to 75
+    "dma_after_wait_ns": 5.0,  # [trace]
+    "scalar_begins_ns": 30.0,  # [trace]
+    "gpsimd_begins_ns": 30.0,  # [trace]
+    "dma_completion_ns": 40.0,  # [trace] 269 to 438, half of them within 40
+    "launch_us": 0.9,  # [trace] 7.5 to 9.3
+}
+
+
+def moved(arch: Arch, name: str, by: float) -> Arch:
+    """`arch` with the constant of that name, such as "vector.issue_ns", larger by `by`."""
+    part, _, constant = name.rpartition(".")
+    changed: dict[str, Any] = {constant: getattr(arch.engine(part) if part else arch, constant) + by}
+    return replace(arch, **({part: replace(arch.engine(part), **changed)} if part else changed))
+
 
 # Who makes the descriptors of a DMA when the kernel leaves dge_mode open: "hw", "sw" (GpSimdE) or "none", beforehand.
 DEFAULT_DGE: Final = {

@@ -197,7 +197,7 @@ def _print_validation(rows: "list[ValidationRow]") -> None:
         each = row.measurement
         error = None if row.error is None else f"{row.error:+.1%}"
         bound = None if each.within is None else f"{each.within:.0%}"
-        blind = "blind" if each.blind else None
+        blind = None if each.first_error is None else f"{each.first_error:+.1%}"
         times = (_short(each.measured_us), _short(row.estimated_us))
         cells.append(
             (

@@ -188,9 +188,10 @@ def _print(found: "Profile") -> None:
     has_spread = found.high_us > found.low_us
     spread = f" ({found.low_us:.2f} to {found.high_us:.2f} over the TensorE throttle phases)" if has_spread else ""
     print(f"  body {found.body_us:.2f} us{spread}, one launch {found.launch_us:.2f} us")
-    print(
-        f"  bound {found.bound_us:.2f} us, {found.instructions} instructions, simulated in {found.sim_wall_s:.2f} s\n"
-    )
+    print(f"  bound {found.bound_us:.2f} us, {found.instructions} instructions, simulated in {found.sim_wall_s:.2f} s")
+    if found.unmeasured:
+        print(f"  no measurement backs {', '.join(found.unmeasured)}")
+    print()
     table(("engine", "busy"), [(name, f"{share:.1%}") for name, share in found.engines.items()])
     _print_dma(found.dma)
     if found.meetings:

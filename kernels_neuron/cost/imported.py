@@ -159,9 +159,9 @@ class Imported:
     unpriced: tuple[str, ...]
 
     @classmethod
-    def of(cls, profile: NeuronProfile, without: str = "") -> "Imported":
-        """Price the instructions on the chip whose TensorE clock the profile names, one switch of the model off."""
-        arch = chip_without(chip("trn1" if profile.pe_ghz > 2.6 else "trn2"), without)
+    def of(cls, profile: NeuronProfile, without: str = "", arch: Arch | None = None) -> "Imported":
+        """Price the instructions on `arch`, else the chip that the profile's TensorE clock is of, one switch off."""
+        arch = chip_without(arch or chip("trn1" if profile.pe_ghz > 2.6 else "trn2"), without)
         order = [done for engine in QUEUES for done in profile.queues.get(engine, [])]
         unpriced: set[str] = set()
         priced = [price_without(price_of(arch, done, unpriced), without) for done in order]

@@ -23,6 +23,7 @@ from .path import Segment, critical_path
 from .perfetto import write_chrome_trace
 from .timeline import ENGINES, Plan, Timeline, plan_launch, replays, split
 from .traffic import DmaUse, dma_use
+from .unmeasured import unmeasured_parts
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Profile:
     programs      trace and timeline (middle phase) of each program of each rank, the slowest one first
     plan, launch  of all programs joined, and their timeline (middle phase)
     validated     whether this chip's model was compared with measurements
+    unmeasured    instructions, kinds of transfer and the like whose price no measurement backs
     sim_wall_s    how long our own simulator took
     """
 
@@ -94,6 +96,11 @@ class Profile:
         """Whether the latency model of this chip was compared with measurements."""
         return self.arch.validated
 
+    @cached_property
+    def unmeasured(self) -> list[str]:
+        """What of the estimate documents and assumptions alone price."""
+        return unmeasured_parts([trace for trace, _ in self.programs])
+
     @property
     def critical_path(self) -> list[str]:
         """The path in words, longest line first."""
@@ -135,6 +142,7 @@ class Profile:
             "lnc": self.lnc,
             "ranks": self.ranks,
             "validated": self.validated,
+            "unmeasured": self.unmeasured,
             "estimated_us": self.estimated_us,
             "estimated_low_us": self.estimated_low_us,
             "estimated_high_us": self.estimated_high_us,

@@ -5,8 +5,9 @@ executed, `trigger` when a DMA can be triggered.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
-from kernels_neuron.arch import Arch
+from kernels_neuron.arch import ACTIVATION_TABLES, Arch
 from kernels_neuron.sim.trace import Price
 
 from .ports import Port, reserve
@@ -88,25 +89,27 @@ class AheadQueue(Queue):
 class ScalarQueue(AheadQueue):
     """ScalarE: activation tables, and DMA triggers that pass instructions still queued.
 
+    loads   the records that a table load comes before
     tables  record -> (start, end) of the table load before it
     """
 
-    __slots__ = ("load_ns", "table", "tables")
+    __slots__ = ("load_ns", "loads", "tables")
 
-    def __init__(self, arch: Arch, name: str, records: list[int], ports: dict[int, list[Port]]) -> None:
+    def __init__(
+        self, arch: Arch, name: str, records: list[int], ports: dict[int, list[Port]], prices: Sequence[Price]
+    ) -> None:
         super().__init__(arch, name, records, ports)
         self.load_ns = arch.act_table_load_ns
-        self.table = ""
+        self.loads = table_loads(prices, records)
         self.tables: Tables = {}
 
     def issue(self, index: int, price: Price, held: float) -> tuple[float, float]:
         front = self.ahead()
-        if price.table and price.table != self.table:
+        if index in self.loads:
             # a load of its own in the queue, which waits for nothing but the instructions before it
             load = front if front > self.free else self.free
             self.free = load + self.load_ns
             self.tables[index] = (load, self.free)
-            self.table = price.table
         looked_at = held if held > front else front
         start = self.free if self.free > looked_at else looked_at
         if self.ports:
@@ -117,6 +120,26 @@ class ScalarQueue(AheadQueue):
         self.free = start + price.issue_ns
         self.started.append(start)
         return start, start + price.latency_ns
+
+
+def table_loads(prices: Sequence[Price], records: Sequence[int]) -> set[int]:
+    """The records of ScalarE that a table load comes before.
+
+    Each load brings the functions that serve the queue longest, so there are as few as can be; the compiler's own
+    choice is not published.
+    """
+    loads: set[int] = set()
+    fitting: list[frozenset[str]] = []  # the tables that hold all functions since the last load
+    for index in records:
+        function = prices[index].table
+        if not function:
+            continue
+        still = [table for table in fitting if function in table]
+        if not still:
+            loads.add(index)
+            still = [table for table in ACTIVATION_TABLES if function in table] or [frozenset({function})]
+        fitting = still
+    return loads
 
 
 class TensorQueue(AheadQueue):

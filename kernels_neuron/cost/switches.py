@@ -11,12 +11,12 @@ _DMA_START = (
     "dma_generation_ns",
     *("dma_first_packet_load_ns", "dma_first_packet_store_ns", "dma_first_packet_per_descriptor_ns"),
     *("dma_software_first_packet_load_ns", "dma_software_first_packet_store_ns"),
-    *("dma_static_first_packet_ns", "dma_spread_ns"),
+    *("dma_static_first_packet_load_ns", "dma_static_first_packet_store_ns", "dma_spread_ns"),
 )
 _DMA_STALL = (
     *("dma_load_stall_ns", "dma_small_load_stall_ns", "dma_queued_load_ns"),
     *("dma_software_load_stall_ns", "dma_software_store_stall_ns"),
-    "dma_static_load_stall_ns",
+    *("dma_static_load_stall_ns", "dma_static_wide_load_stall_ns"),
 )
 _DMA_END = ("dma_completion_ns",)
 

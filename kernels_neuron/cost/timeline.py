@@ -251,10 +251,21 @@ class _Replay:
         _, work, size = next(part for part in self.plan.shares[index] if part[0] == here)
         idle = server.idle(ring)
         stall = _stall_ns(self.arch, transfer, size, idle)
+        if transfer.dge == "none" and ring not in server.rings:
+            stall = self._first_stall_ns(index, transfer)
         flows = 0.0 if idle else time + _queued_ns(self.arch, transfer)
         server.join(time, ring, Chunk(index, work, size, stall, flows))
         if idle:  # what waits in a ring changes nothing yet
             self._reschedule(lane)
+
+    def _first_stall_ns(self, index: int, transfer: Transfer) -> float:
+        """The pause of the first static load of a launch in its ring, longer on more engines."""
+        if transfer.direction == "store":
+            return 0.0
+        arch, plan = self.arch, self.plan
+        others = sum(len(plan.lanes.engines[lane]) for lane, _, _ in plan.shares[index]) - 1
+        wide = arch.dma_static_wide_load_stall_ns - arch.dma_static_load_stall_ns
+        return arch.dma_static_load_stall_ns + wide * others / (arch.dma_engines - 1)
 
     def _part_done(self, index: int, time: float) -> None:
         self.parts[index] -= 1
@@ -333,8 +344,10 @@ def _queues(plan: Plan, phase: float) -> list[Queue]:
             records = plan.queues[core * len(QUEUES) + position]
             if name == "tensor":
                 found.append(TensorQueue(plan.arch, name, records, phase))
+            elif name == "scalar":
+                found.append(ScalarQueue(plan.arch, name, records, ports, plan.prices))
             else:
-                found.append((ScalarQueue if name == "scalar" else Queue)(plan.arch, name, records, ports))
+                found.append(Queue(plan.arch, name, records, ports))
     return found
 
 
@@ -344,7 +357,7 @@ def _first_packet_ns(arch: Arch, transfer: Transfer) -> float:
     if transfer.dge == "sw":
         return arch.dma_software_first_packet_store_ns if store else arch.dma_software_first_packet_load_ns
     if transfer.dge == "none":
-        return arch.dma_static_first_packet_ns
+        return arch.dma_static_first_packet_store_ns if store else arch.dma_static_first_packet_load_ns
     first = arch.dma_first_packet_store_ns if store else arch.dma_first_packet_load_ns
     rows = min(transfer.descriptors, arch.dma_first_packet_descriptors) - arch.partitions
     return first + rows * arch.dma_first_packet_per_descriptor_ns
@@ -355,10 +368,8 @@ def _stall_ns(arch: Arch, transfer: Transfer, size: float, idle: bool) -> float:
     store = transfer.direction == "store"
     if transfer.dge == "sw":
         return arch.dma_software_store_stall_ns if store else arch.dma_software_load_stall_ns
-    if store or not idle:
+    if store or not idle or transfer.dge == "none":
         return 0.0
-    if transfer.dge == "none":
-        return arch.dma_static_load_stall_ns
     small, large = arch.dma_small_load_bytes, arch.dma_large_load_bytes
     grown = min(max(size - small, 0.0) / (large - small), 1.0)
     return arch.dma_small_load_stall_ns + grown * (arch.dma_load_stall_ns - arch.dma_small_load_stall_ns)

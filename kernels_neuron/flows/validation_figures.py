@@ -22,7 +22,7 @@ def kind_of(row: "ValidationRow") -> str:
         return "only reported"
     if row.verdict == "MISS":
         return "beyond its bound"
-    return "blind, within its bound" if row.measurement.blind else "within its bound"
+    return "blind, within its bound" if row.measurement.first_us is not None else "within its bound"
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Measurement:
 
     within  the relative error that the model has to keep, None for rows that are only reported
     note    why a row is only reported, or what to know about it
-    blind   whether the model and its constants were fixed before the row was first estimated
+    first_us   the first estimate of a row for which nothing of the model was fixed with it in sight, else None
     """
 
     id: str
@@ -48,7 +48,12 @@ class Measurement:
     trace: str = ""
     within: float | None = None
     note: str = ""
-    blind: bool = False
+    first_us: float | None = None
+
+    @property
+    def first_error(self) -> float | None:
+        """The first, blind estimate over measured, less one."""
+        return None if self.first_us is None else self.first_us / self.measured_us - 1
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,8 @@ class ValidationRow:
             "error": self.error,
             "within": each.within,
             "verdict": self.verdict,
-            "blind": each.blind,
+            "first_us": each.first_us,
+            "first_error": each.first_error,
             "note": self.problem or each.note,
         }
 
@@ -208,11 +214,11 @@ def _measurement(row: dict[str, Any], where: str, problems: list[str]) -> Measur
     texts |= {key: table.take(key, str, "") for key in ("of", "kernel", "trace", "note")}
     measured = table.take("measured_us", float, 1.0, required=True)
     inputs, args, within = table.take_strings("inputs"), table.take_strings("args"), table.take("within", float)
-    blind = table.take("blind", bool, False)
+    first = table.take("first_us", float)
     if not texts["trace"] and not texts["kernel"]:
         table.problem("kernel", "is missing, and so is trace: a row needs one of them")
     table.done()
-    return Measurement(**texts, measured_us=measured, inputs=inputs, args=args, within=within, blind=blind)
+    return Measurement(**texts, measured_us=measured, inputs=inputs, args=args, within=within, first_us=first)
 
 
 def validate(

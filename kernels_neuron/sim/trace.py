@@ -95,7 +95,7 @@ class Price:
     latency_ns  start to last write
     pe_cycles   TensorE streaming cycles inside both, which the activity throttle may stretch; 0 on other engines
     weights     True for a weight load, which hides under the matmul before it
-    table       activation table the step needs, or "" (a change of table costs a load)
+    table       function that needs an activation table, or "" (a function which the loaded one lacks costs a load)
     transfer    the DMA transfer it triggers, or None
     front       True for a wait that the queue's front end does by itself, ahead of what is still executing
     fast        True for a step in a performance mode of VectorE, which takes the port that GpSimdE shares

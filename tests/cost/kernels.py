@@ -90,11 +90,11 @@ def matmuls(stationary, moving):
 
 @nki.jit
 def functions(x):
-    """exp, exp, tanh on ScalarE: two table loads."""
+    """exp, exp, square, tanh, sqrt on ScalarE: two table loads."""
     y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
     tile = sbuf(x.shape, x.dtype)
     nisa.dma_copy(dst=tile, src=x)
-    for op in (nl.exp, nl.exp, nl.tanh):
+    for op in (nl.exp, nl.exp, nl.square, nl.tanh, nl.sqrt):
         after = sbuf(x.shape, x.dtype)
         nisa.activation(dst=after, op=op, data=tile)
         tile = after

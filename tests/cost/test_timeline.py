@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from kernels_neuron.arch import chip
+from kernels_neuron.cost.queues import table_loads
 from kernels_neuron.cost.timeline import make_plan, phases_of, plan, replay
+from kernels_neuron.sim.isa.prices import dma
 from kernels_neuron.sim.trace import Price, Transfer
 
 TRN2 = chip("trn2")
@@ -88,13 +90,39 @@ def test_float32_weights_are_not_hidden_on_trn1(trace_of, kernels):
     )
 
 
-def test_a_change_of_function_loads_a_table_and_a_repeat_does_not(trace_of, kernels):
+def test_a_function_that_the_loaded_table_lacks_loads_another_one(trace_of, kernels):
+    """exp and tanh share a table, square is in all of them, sqrt is not."""
     trace = trace_of(kernels.functions, (128, 512))
     line = timed(trace)
-    assert sorted(line.tables) == [1, 3]
+    assert sorted(line.tables) == [1, 5]
     begins = TRN2.scalar_begins_ns
     assert line.tables[1] == pytest.approx((begins, begins + 1283.0))  # it waits for no data
-    assert line.tables[3][0] >= line.start[2]
+    assert line.tables[5][0] >= line.start[4]
+
+
+def test_a_load_brings_the_functions_that_serve_longest():
+    def loads(*functions):
+        return sorted(table_loads([Price(100, 200, table=each) for each in functions], range(len(functions))))
+
+    assert loads("exp", "log", "exp", "", "log") == [0]  # one table has both, which greed for exp alone would miss
+    assert loads("exp", "tanh", "log") == [0, 2]
+    assert loads("tanh", "sigmoid", "erf", "exp") == [0, 3]
+    assert loads("a function of no table", "exp") == [0, 1]
+
+
+def test_a_static_transfer_costs_its_queue_a_trigger_and_stalls_in_the_first_load_of_its_ring():
+    """Descriptors made beforehand, 32 KiB on one engine and on all: triggers 100 ns apart, loads begin after 880 ns."""
+    for partitions, stall in ((8, 170), (128, 1220)):
+        load = Transfer("load", partitions, 4096, 0, partitions, "none")
+        store = replace(load, direction="store")
+        prices = [dma(TRN2, transfer) for transfer in (load, load, store)]
+        line = replay(make_plan(TRN2, prices, ["sync"] * 3, [(), (0,), (1,)]))
+        begins = [line.data[i][0] - line.start[i] for i in range(3)]
+        assert begins == pytest.approx([880, 880, 780])
+        first, second, third = (last - begin for begin, last in (line.data[i] for i in range(3)))
+        assert first - second == pytest.approx(stall) and second == pytest.approx(third)
+    line = replay(make_plan(TRN2, prices, ["sync"] * 3, [()] * 3))
+    assert np.diff(line.start) == pytest.approx([100, 100])
 
 
 def test_a_software_store_generates_descriptors_first(trace_of, kernels):

@@ -26,7 +26,6 @@ class Op:
     reduce    numpy ufunc to reduce with, None where it is not a legal reduction
     identity  start value of a reduction
     act       float32 in, float32 out on ScalarE; None where the function table has no entry
-    table     name of the activation table that holds it; which functions share one is not published, so each is its own
     min_generation  first chip generation that has the ALU form
     engines   engines that run the ALU form
     """

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kernels_neuron.arch import Arch
+from kernels_neuron.arch import IN_EVERY_TABLE, Arch
 from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.trace import Price, Transfer
@@ -88,7 +88,7 @@ def _copy_speed(arch: Arch, f: Facts) -> int:
 
 
 def copy(arch: Arch, f: Facts) -> Price:
-    """N cycles [isa], faster in a performance mode [arch3]; GpSimdE starts with 150 cycles [isa]."""
+    """N cycles [isa] [trace], faster in a performance mode [arch3]; GpSimdE starts with 150 cycles [isa]."""
     if f.engine == "gpsimd":
         return gpsimd(arch, f)
     speed = _copy_speed(arch, f)
@@ -107,13 +107,14 @@ def tensor_scalar(arch: Arch, f: Facts) -> Price:
 
 
 def tensor_tensor(arch: Arch, f: Facts) -> Price:
-    """2N cycles; N with one operand in PSUM, or when all are 16-bit with both inputs in SBUF. [isa] [arch3]"""
+    """N cycles [read], on trn1 2N unless an input is in PSUM or both are in SBUF and all 16-bit. [isa] [arch3]"""
     if f.engine == "gpsimd":
         return gpsimd(arch, f)
     sources = f.memories[1:]
     mode = f.all_16bit and all(memory == "sbuf" for memory in sources) and f.contiguous
     fast = mode and arch.vector_fast_modes
-    return _engine(arch, "vector", f.n * (1 if mode or "psum" in sources else 2), fast=fast)
+    cycles = 1 if mode or "psum" in sources else arch.tensor_tensor_cycles
+    return _engine(arch, "vector", f.n * cycles, fast=fast)
 
 
 def scalar_tensor_tensor(arch: Arch, f: Facts) -> Price:
@@ -134,13 +135,13 @@ def stream_twice(arch: Arch, f: Facts) -> Price:
 
 
 def tensor_reduce(arch: Arch, f: Facts) -> Price:
-    """N cycles of the input, N/2 for bfloat16 in and out with add or maximum. [isa]"""
+    """N cycles of the input [isa] [trace], N/2 for bfloat16 in and out with add or maximum [isa]."""
     half = all(dtype == "bfloat16" for dtype in f.dtypes) and f.op in ("add", "maximum")
     return _engine(arch, "vector", f.n / (2 if half else 1))
 
 
 def reduce_readout(arch: Arch, f: Facts) -> Price:
-    """The second step of a reducing instruction: reading the accumulators, 64 cycles. [isa]"""
+    """The second step of a reducing instruction: reading the accumulators, 64 cycles. [isa] [read]"""
     return _engine(arch, f.engine, arch.min_issue_cycles)
 
 
@@ -151,7 +152,8 @@ def activation(arch: Arch, f: Facts) -> Price:
     if f.op in ("copy", ""):
         return _engine(arch, "scalar", f.n)
     from_psum = f.memories[1] == "psum"
-    return _engine(arch, "scalar", f.n, 81.0 if from_psum else 123.0, 100.0 if from_psum else 122.0, table=f.op)
+    table = "" if f.op in IN_EVERY_TABLE else f.op
+    return _engine(arch, "scalar", f.n, 81.0 if from_psum else 123.0, 100.0 if from_psum else 122.0, table=table)
 
 
 def reciprocal(arch: Arch, f: Facts) -> Price:
@@ -297,9 +299,9 @@ _DYNAMIC_CYCLES = 600  # [isa] "roughly 600"
 
 
 def dma(arch: Arch, transfer: Transfer) -> Price:
-    """What a DMA costs the queue that triggers it; the data part is `transfer`. [trace]"""
+    """What a DMA costs the queue that triggers it; the data part is `transfer`. [trace] [read]"""
     if transfer.dge == "none":
-        return Price(0.0, 0.0, transfer=transfer)
+        return Price(arch.dma_static_issue_ns, arch.dma_static_trigger_ns, transfer=transfer)
     if transfer.dge == "sw":
         return Price(arch.dma_software_issue_ns, arch.dma_software_issue_ns, transfer=transfer)
     issue = arch.dma_issue_ns + arch.dma_issue_per_descriptor_ns * transfer.descriptors

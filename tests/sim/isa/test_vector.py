@@ -151,13 +151,22 @@ def test_tensor_tensor_abs_max_keeps_the_sign_and_a_tie_takes_the_second(machine
 
 
 @pytest.mark.parametrize(
-    ("dtype", "buffer", "cycles"), [("float32", "sbuf", 1024), ("bfloat16", "sbuf", 512), ("float32", "psum", 512)]
+    ("chip", "dtype", "buffer", "cycles"),
+    [
+        ("trn1", "float32", "sbuf", 1024),
+        ("trn1", "bfloat16", "sbuf", 512),
+        ("trn1", "float32", "psum", 512),
+        ("trn2", "float32", "sbuf", 512),
+        ("trn2", "bfloat16", "sbuf", 512),
+        ("trn2", "float32", "psum", 512),
+    ],
 )
-def test_tensor_tensor_price(machine, dtype, buffer, cycles):
-    bench = machine()
+def test_tensor_tensor_price(machine, chip, dtype, buffer, cycles):
+    bench = machine(chip)
+    vector = bench.core.arch.vector
     left, right = bench.tile(np.zeros((128, 512)), dtype), bench.tile(np.zeros((128, 512)), dtype, buffer)
     (record,) = bench.issue("tensor_tensor", dst=bench.empty((128, 512), dtype), data1=left, data2=right, op=OPS["add"])
-    assert record.price.issue_ns == pytest.approx(cycles / 0.96 + 70)
+    assert record.price.issue_ns == pytest.approx(cycles / vector.ghz + vector.issue_ns)
 
 
 # ---- tensor_scalar
