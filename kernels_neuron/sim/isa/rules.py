@@ -173,9 +173,11 @@ def require_integer(name: str, **operands: NkiTensor) -> None:
 
 def require_op(name: str, operand: str, op: Any) -> Op:
     """`op` is an operator token such as nl.add."""
-    if not isinstance(op, Op):
-        fail("op-type", f"{name} takes an operator such as nl.add as {operand}, got {op!r}")
-    return op
+    if isinstance(op, Op):
+        return op
+    if instead := getattr(op, "instead", None):  # nl.divide, nl.mod and nl.fmod, which are documented
+        fail("not-on-device", f"{name} takes no nl.{op.__name__} as {operand}: no chip has it", instead)
+    fail("op-type", f"{name} takes an operator such as nl.add as {operand}, got {op!r}")
 
 
 def require_generation(name: str, core: NeuronCore, generation: int, what: str | None = None) -> None:

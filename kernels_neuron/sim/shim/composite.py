@@ -200,6 +200,7 @@ def _absent(name: str, instead: str) -> Callable[..., Any]:
         fail("not-on-device", f"nl.{name} has no instruction on any chip", instead)
 
     refuse.__name__ = name
+    refuse.instead = instead  # type: ignore[attr-defined]  # read where the function stands for an operator
     refuse.__doc__ = f"Documented, and refused: the device has no {name}."
     return refuse
 

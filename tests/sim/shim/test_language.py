@@ -212,6 +212,8 @@ def test_a_constant_comes_from_an_array_a_tensor_or_a_file(tmp_path):
 @pytest.mark.parametrize("name", ["divide", "mod", "fmod"])
 def test_functions_that_no_chip_has_are_refused(name):
     assert refused(lambda x: getattr(nl, name)(x, x), X) == "not-on-device"
+    as_operator = {"op0": getattr(nl, name), "operand0": 2.0}
+    assert refused(lambda x: nisa.tensor_scalar(dst=x, data=x, **as_operator), X) == "not-on-device"
 
 
 def test_indirect_columns_are_refused_by_name():
