@@ -66,6 +66,12 @@ def test_measured_times_have_columns_of_their_own():
     assert "nothing was measured" not in page and 'Times in the columns "measured"' in page
 
 
+def test_what_is_laid_out_once_stands_apart_where_there_is_any():
+    assert ">once us<" not in render(ROWS, {}, ENVIRONMENT)
+    page = render([row(once_us=12.3)], {}, ENVIRONMENT)
+    assert ">once us<" in page and '<td class="number">12.3</td>' in page
+
+
 def test_a_row_that_misses_its_reference_has_no_time_and_its_reason():
     bad = BenchRow("gemm", "square", "bfloat16", "trn2", 1, ok=False, problem="error <2> times what is allowed")
     page = render([*ROWS[1:], bad], {}, ENVIRONMENT)
