@@ -24,6 +24,7 @@ from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.shim import isa, language
 from kernels_neuron.sim.tensor import NkiTensor
 
+from .inline import bound, helper
 from .source import ALLOCATES, Source
 from .target import Target, spell
 
@@ -91,6 +92,7 @@ _HOST: dict[str, Callable[..., Any]] = {
     "slice": slice, "sum": sum, "tuple": tuple,
 }  # fmt: skip
 _LARGEST = 1 << 48
+_MOST_INLINED = 500  # calls of helpers followed in one kernel; generated files have thousands
 _SAFE = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 # what these do depends on the run, on files, or is judged by rules of the linter
 _NOT_CALLED = {"device_print", "dynamic_range", "fori_loop", "no_reorder", "num_programs", "program_id", "program_ndim",
@@ -115,6 +117,7 @@ class _Evaluator:
         self, source: Source, target: Target, arch: Arch, function: ast.FunctionDef | ast.AsyncFunctionDef, found: Facts
     ) -> None:
         self.source = source
+        self.target = target
         self.arch = arch
         self.settings = Settings(nki=spell(max(target.version, (0, 3))), execute=False)
         self.core = NeuronCore(arch, self.settings)
@@ -123,6 +126,9 @@ class _Evaluator:
         arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
         self.values: dict[str, Any] = {each.arg: UNKNOWN for each in arguments}
         self.constants: dict[str, Any] = {}
+        self.returned: list[Any] = []
+        self.inside: tuple[ast.AST, ...] = (function,)  # the functions being followed, outermost first
+        self.budget = [_MOST_INLINED]
         self.launched = set(self.values) if function in source.launched else set()
         self.unsure = 0
 
@@ -164,8 +170,7 @@ class _Evaluator:
                     self._block(body)
                 self._forget(node)
             case ast.Return(value=value):
-                if value is not None:
-                    self._eval(value)
+                self.returned.append(self._eval(value) if value is not None and not self.unsure else UNKNOWN)
                 return True
             case ast.Raise() | ast.Continue() | ast.Break():
                 return True
@@ -391,7 +396,19 @@ class _Evaluator:
         builtin = node.func.id if isinstance(node.func, ast.Name) else ""
         if builtin in _HOST and known and not any(builtin in scope.bound for scope in self.source.scopes_of(node)):
             return UNKNOWN if keywords else self._apply(_HOST[builtin], *arguments)
-        return UNKNOWN
+        function = helper(self.source, node)
+        return self._inlined(function, bound(function, arguments, keywords)) if function else UNKNOWN
+
+    def _inlined(self, function: ast.FunctionDef, values: dict[str, Any] | None) -> Any:
+        """What a function of the file returns for these arguments. Calls in it are judged; its tiles are its own."""
+        if values is None or function in self.inside or function.decorator_list or not self.budget[0]:
+            return UNKNOWN
+        self.budget[0] -= 1
+        inner = _Evaluator(self.source, self.target, self.arch, function, Facts(self.facts.refusals, {}, {}))
+        inner.core, inner.values = self.core, inner.values | values
+        inner.unsure, inner.inside, inner.budget = self.unsure, (*self.inside, function), self.budget
+        inner.run()
+        return inner.returned[0] if len(inner.returned) == 1 else UNKNOWN
 
     def _try(
         self, node: ast.AST, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], fallback: Any

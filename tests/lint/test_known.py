@@ -130,3 +130,41 @@ def test_a_reshape_across_partitions_is_refused_and_one_of_the_free_axes_is_not(
 )  # fmt: skip
 def test_no_arithmetic_of_the_file_can_hurt_the_linter(lint_text, line):
     lint_text(kernel(line))
+
+
+HELPER = """
+def doubled(data, rows, start=0):
+    part = data[start : start + rows]
+    nisa.tensor_scalar(dst=part, data=part, op0=nl.multiply, operand0=2.0)
+    return rows
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("doubled(t, 32, 96)", set()),
+        ("doubled(t, 32, start=16)", {"start-partition"}),
+        ("doubled(t, rows=x.shape[0])", set()),
+        ("doubled(t, 200)", {"out-of-bounds"}),
+        (f"{tile('(doubled(t, 64) + 65, 4)')}", {"partition-limit"}),
+    ],
+)
+def test_a_function_of_the_file_is_followed_with_what_a_call_hands_it(lint_text, call, expected):
+    assert errors(lint_text(HELPER + kernel(f"t = {tile((128, 64))}", call))) == expected
+
+
+def test_a_helper_that_calls_itself_or_has_another_body_elsewhere_is_not_followed(lint_text):
+    text = "def size(n):\n    return size(n - 1)\n\n\n" + kernel(f"t = {tile('(size(200), 4)')}")
+    assert errors(lint_text(text)) == set()
+    text = "def size():\n    return 200\n\n\ndef size():\n    return 4\n\n\n" + kernel(f"t = {tile('(size(), 4)')}")
+    assert errors(lint_text(text)) == set()
+
+
+def test_a_value_that_one_of_two_branches_returns_is_not_known(lint_text):
+    text = "def size(x):\n    if x.shape[0] > 4:\n        return 4\n    return 200\n\n\n" + kernel(
+        f"t = {tile('(size(x), 4)')}"
+    )
+    assert errors(lint_text(text)) == set()
