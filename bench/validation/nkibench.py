@@ -86,6 +86,62 @@ def batched_matmul(lhs, rhs):
     return y
 
 
+@nki.jit
+def rmsnorm_matmul(x, w, together=8):
+    """y = (x / sqrt(mean of x squared)) w, x [n, 128, 1024], w [8, 128, N], `together` row tiles at a time.
+
+    VectorE's published active time holds little more than the sums, so everything else by element is on ScalarE.
+    """
+    tiles = x.shape[0]
+    y = nl.ndarray((tiles, PARTITIONS, w.shape[2]), dtype=x.dtype, buffer=nl.shared_hbm)
+    for first in range(0, tiles, together):
+        rows = range(first, first + together)
+        turned = {row: _turned(_normed(x[row])) for row in rows}
+        for n in range(0, w.shape[2], 2 * BANK):
+            weights = [_load(w[k, :, n : n + 2 * BANK]) for k in range(w.shape[0])]
+            for row in rows:
+                out = _sbuf(2 * BANK)
+                for part in _halves():
+                    bank = _psum(BANK)
+                    for k, weight in enumerate(weights):
+                        nisa.nc_matmul(dst=bank, stationary=turned[row][k], moving=weight[:, part])
+                    nisa.activation(dst=out[:, part], op=nl.copy, data=bank)
+                nisa.dma_copy(dst=y[row, :, n : n + 2 * BANK], src=out)
+    return y
+
+
+def _normed(x):
+    tile, sums, total, scale = _load(x), _sbuf(2), _sbuf(1), _sbuf(1)
+    for at, part in enumerate(_halves()):
+        squares, shares = _sbuf(BANK), _sbuf(BANK)
+        nisa.activation(dst=squares, op=nl.square, data=tile[:, part])
+        nisa.activation(dst=shares, op=nl.copy, data=squares, scale=1.0 / x.shape[1])
+        nisa.tensor_reduce(dst=sums[:, at : at + 1], op=nl.add, data=shares, axis=1)
+    nisa.tensor_reduce(dst=total, op=nl.add, data=sums, axis=1)
+    nisa.activation(dst=scale, op=nl.rsqrt, data=total)
+    again, out = _load(x), _sbuf(x.shape[1])
+    for part in _halves():
+        nisa.activation(dst=out[:, part], op=nl.copy, data=again[:, part], scale=scale)
+    return out
+
+
+def _turned(tile):
+    """The transposes of the 128-column tiles of a tile."""
+    found = []
+    for start in range(0, tile.shape[1], PARTITIONS):
+        bank, out = _psum(PARTITIONS), _sbuf(PARTITIONS)
+        nisa.nc_transpose(dst=bank, data=tile[:, start : start + PARTITIONS], engine=nisa.engine.tensor)
+        nisa.activation(dst=out, op=nl.copy, data=bank)
+        found.append(out)
+    return found
+
+
+def _load(x):
+    tile = _sbuf(x.shape[1])
+    nisa.dma_copy(dst=tile, src=x)
+    return tile
+
+
 def _halves():
     return [slice(start, start + BANK) for start in range(0, 2 * BANK, BANK)]
 

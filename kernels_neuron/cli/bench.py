@@ -191,7 +191,7 @@ def _validate(workers: int | None, html: Path | None, json: bool) -> None:
 
 
 def _print_validation(rows: "list[ValidationRow]") -> None:
-    names = ("id", "kernel", "shape", "arch", "measured_us", "estimated_us", "error", "bound", "blind", "", "note")
+    names = ("id", "kernel", "shape", "arch", "measured_us", "estimated_us", "error", "bound", "first look", "", "note")
     cells = []
     for row in rows:
         each = row.measurement
