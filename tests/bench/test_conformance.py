@@ -5,14 +5,15 @@ import json
 import os
 import subprocess
 import time
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-cases, commits, measured, neuron_dtypes, outcome, ranks, summary = (
+cases, commits, measured, neuron_dtypes, outcome, ranks, summary, unpassable = (
     importlib.import_module(name)
-    for name in ("cases", "commits", "measured", "neuron_dtypes", "outcome", "ranks", "summary")
+    for name in ("cases", "commits", "measured", "neuron_dtypes", "outcome", "ranks", "summary", "unpassable")
 )
 MANY = [
     f"test/a/test_{kernel}.py::T::test[{i}]" for kernel, n in [("big", 90), ("mid", 9), ("small", 1)] for i in range(n)
@@ -183,6 +184,18 @@ def test_a_commit_is_marked_when_the_code_differs_from_it(tmp_path):
     assert commits.commit(tmp_path) == clean
 
 
+# ---- cases that pass nowhere
+
+
+def test_the_columns_of_a_norm_over_heads_are_counted_as_the_kernel_tiles_them():
+    config = SimpleNamespace(batch=64, S_tkg=1, q_heads=16, qk_norm_pre_rope=True, qk_norm_post_rope=False)
+    assert unpassable.moving_columns(config) == 1024
+    config.batch = 512
+    assert unpassable.moving_columns(config) == 128 * 16
+    config.qk_norm_pre_rope = False
+    assert unpassable.moving_columns(config) == 0
+
+
 # ---- the page
 
 
@@ -198,7 +211,7 @@ def test_the_page_counts_per_kernel_and_explains_each_failing_class():
     ]  # fmt: skip
     dates = {"aaa": "2026-01-02T10:00:00+00:00", "bbb+": "2026-01-01T10:00:00+00:00"}
     facts = {"theirs": "ccc", "date": "2026-01-03", "results": "r.jsonl", "seed": 0, "dates": dates}
-    text = summary.page(rows, {"rope": 58, "topk": 94}, ["1", "3"], facts)
+    text = summary.page(rows, {"rope": 58, "topk": 94}, ["1", "3"], facts, {"2": "moving-limit", "9": "row-scales"})
     assert "Sample of 2, stratified by kernel, seed 0:\n  **1 of 1 cases pass" in text
     assert "0 more were stopped early" in text and "(`--again timeout` runs them): topk 1." in text
     assert "**1 of 2 cases pass (50.0 %, 95 % interval 9.5 to 90.5 %)**,\n  of 152" in text
@@ -206,7 +219,14 @@ def test_the_page_counts_per_kernel_and_explains_each_failing_class():
     explained = "stopped after the limit of time a case; e.g. `stopped after 120 s`"
     assert f"| timeout | 1 | rope 1 | simulate 1 | 3 to 3 MB | {explained} |" in text
     assert text.index("| bbb+ | 2026-01-01 10:00 | 2 | 0 |") < text.index("| aaa | 2026-01-02 10:00 | 2 | 1 |")
-    assert "None." in summary.page(rows[:1], {}, [], facts)
+    assert "Without those that pass nowhere, 1 of 1 cases pass" in text and "| moving-limit | 1 |" in text
+    assert "What can pass at all: 149 of 151, 98.7 % of the cases that do not skip" in text
+    assert "None." in summary.page(rows[:1], {}, [], facts, {})
+
+
+def test_the_time_of_a_case_is_told_apart():
+    rows = [{"cpu_s": 10.0, "sim_cpu_s": 2.0, "inputs_cpu_s": 5.0}, {"cpu_s": 90.0}]
+    assert summary.where_time_goes(rows).startswith("50 % in the library's generators of inputs, 20 % in the simulator")
 
 
 def test_the_interval_is_wilsons():
