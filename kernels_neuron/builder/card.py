@@ -74,6 +74,7 @@ def card_text(
         tolerances={dtype: str(tolerance.rule) for dtype, tolerance in spec.tolerances.items()},
         loose=spec.loose,
         rounding=ROUNDINGS[spec.rounding],
+        keeps_weights="kept_weights" in names,
         has_benchmark=has_benchmark,
         estimated=(estimated := _times(kernel, results, "estimated_us")),
         unvalidated=sorted({row["arch"] for row in estimated if not row.get("validated")}),

@@ -71,14 +71,22 @@ def kernelize(
 
 
 def unkernelize(model: Model) -> Model:
-    """Give every module its own forward back; outputs are bit-equal to before. A plain model is left as it is."""
-    attention = []
+    """Give every module its own forward back; outputs are bit-equal to before. A plain model is left as it is.
+
+    Copies of its parameters that kernels keep are freed.
+    """
+    attention, kernels = [], set()
     for module in model.modules():
         record = detach(module)
-        if isinstance(record, Swap) and record.kind == "attention":
-            attention.append(module)
+        if isinstance(record, Swap):
+            kernels.add(record.service.kernel)
+            if record.kind == "attention":
+                attention.append(module)
         module.__dict__.pop(STATE, None)
     restore_implementation(attention)
+    for kept in filter(None, (getattr(kernel.module, "kept_weights", None) for kernel in kernels)):
+        for parameter in model.parameters():
+            kept.forget(parameter)
     return model
 
 

@@ -75,6 +75,10 @@ class KeptWeights:
         self._all.add(copies)
         return copies
 
+    def forget(self, weight: torch.Tensor) -> None:
+        """Free the copies of one weight."""
+        weight.__dict__.pop(self._name, None)
+
     def clear(self) -> None:
         """Free every copy; the next call of each weight makes it anew."""
         for copies in list(self._all):

@@ -11,7 +11,14 @@ TUNED = [
         1,
         "bfloat16",
         {"M": (197, 197), "K": (768, 768), "N": (3072, 3072)},
-        {"tile_m": 100, "tile_n": 384, "row_tiles": 6, "rows_first": 2, "panel_bytes": 32768, "row_bytes": 65536},
+        {"tile_m": 100, "tile_n": 384, "row_tiles": 3, "rows_first": 0, "panel_bytes": 65536, "row_bytes": 65536},
+    ),
+    (
+        "trn2",
+        1,
+        "bfloat16",
+        {"M": (1576, 1576), "K": (768, 768), "N": (768, 768)},
+        {"tile_m": 128, "tile_n": 256, "row_tiles": 3, "rows_first": 0, "panel_bytes": 32768, "row_bytes": 49152},
     ),
     (
         "trn2",

@@ -5,29 +5,32 @@ import nki.isa as nisa
 import nki.language as nl
 
 from ..common import matmul as product
-from ..common.operands import TurnedPanel, itemsize, ranges
+from ..common.operands import Panel, TurnedPanel, itemsize, ranges
 from ..common.tuning import tiles_for
+from .lines import copies_of
 from .tuned import TUNED
 
 # those of common/matmul.py, and, of one partition, the bytes of image rows of three steps; weight is loaded before the
-# image, as it has to be turned
+# image, as it may have to be turned
 TILES = {**product.TILES, "rows_first": 0, "panel_bytes": 32768, "image_bytes": 98304}
 # dims of one access pattern
 MAX_DIMS = 5
 
 
 @nki.jit
-def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=None):
+def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=None, ordered=False):
     """tokens[b, i * w + j, n] = sum over k of patch (b, i, j)[k] * weight[n, k] + bias[n] + position[i * w + j, n].
 
     image        [B, C, H, W] float32, bfloat16 or float16, HBM; one-dimensional when `grid` is given
-    weight       [N, K], or [N, C, P, P] without `grid`; dtype of image, as are all others, HBM
+    weight       [N, K], or [N, C, P, P] without `grid`, or [K, N] as lines.ordered makes it; dtype of image, as are
+                 all others, HBM
     bias         [N] or None
     class_token  [N] or None: becomes token 0 of every image, with its own row of `position`
     position     [T, N] or None; T = h * w, one more with a class token
     grid         None for a dense image, or (outer, lines, run): (size, stride) of images, patch rows and patches of a
                  row; the same of the axes that lead to the lines of a patch; and the length of a line. The lines of
                  patches side by side follow one another in memory
+    ordered      weight is as lines.ordered makes it, and need not be turned
     returns      [B, T, N]
 
     A product takes the same columns of all lines of a patch: its contraction is what lies on partitions, so that no
@@ -35,7 +38,7 @@ def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=
     """
     outer, lines, run = grid or _dense_grid(image.shape, weight.shape[-1])
     (images, _), (height, _), (width, _) = outer
-    columns = weight.shape[0]
+    columns = weight.shape[1] if ordered else weight.shape[0]
     sizes = {"M": images * height * width, "K": weight.size // columns, "N": columns}
     tiles = tiles_for(TUNED, TILES, image.dtype, sizes)
     patches = Patches(image, outer, lines, run, tiles)
@@ -49,14 +52,14 @@ def patch_embed(image, weight, bias=None, class_token=None, position=None, grid=
     most = min(nl.tile_size.psum_bank_fmax, tiles["panel_bytes"] // (patches.steps * itemsize(image.dtype)))
     product.matmul(
         load_x=patches.load,
-        weight=weight.reshape((columns, patches.depth)),
+        weight=weight if ordered else weight.reshape((columns, patches.depth)),
         store=tokens.store,
         row_range=rows,
         col_range=cols,
         bias=bias,
         load_addend=None if position is None else tokens.load_position,
-        transposed_weight=True,
-        operands=(patches.row_block, patches.panel),
+        transposed_weight=not ordered,
+        operands=(patches.row_block, Panel if ordered else patches.panel),
         tiles={
             **tiles,
             "tile_m": tile_m,
@@ -114,8 +117,7 @@ class Patches:
         self.count = 1
         for size, _ in lines:
             self.count *= size
-        fits = [n for n in range(1, run + 1) if run % n == 0 and n * self.count <= nl.tile_size.pmax]
-        self.copies = fits[-1]
+        self.copies = copies_of(self.count, run)
         self.steps = run // self.copies
         self.partitions = self.copies * self.count
         self.depth = self.count * run

@@ -1,5 +1,6 @@
 """patch_embed for torch tensors: checks, views, and the kernel or its reference."""
 
+from math import prod
 from typing import Optional
 
 import torch
@@ -15,7 +16,9 @@ from ..common.checks import (
     require_tensor,
     require_within,
 )
+from ..common.weights import kept_weights
 from . import reference
+from .lines import ordered
 
 
 def patch_embed(
@@ -35,7 +38,9 @@ def patch_embed(
     returns      [B, T, N]     contiguous
 
     Images whose columns are contiguous are read where they lie; channels_last images too when weight is channels_last.
-    Other layouts are copied first. Raises Unsupported for another dtype, size or device.
+    Other layouts are copied first. The kernel runs fastest on a weight in the order of its contraction: a Parameter is
+    copied to that at its first call and kept, see common/weights.py; any other weight is turned inside each call.
+    Raises Unsupported for another dtype, size or device.
     """
     tokens = _check(image, weight, bias, class_token, position)
     if get_backend() == "cpu":
@@ -88,14 +93,20 @@ def _impl(
     from . import kernel
 
     columns, _, side, _ = weight.shape
-    memory, grid, matrix = _as_grid(image, weight, side)
+    memory, grid, pixels_first = _as_grid(image, weight, side)
+    _, lines, run = grid
+    layout = prod(size for size, _ in lines), run, pixels_first
+    matrix = kept_weights.get(weight, layout, lambda own: ordered(_as_matrix(own, pixels_first), *layout[:2]))
+    is_ordered = matrix is not None
+    if matrix is None:
+        matrix = _as_matrix(weight, pixels_first)
     vectors = [None if tensor is None else tensor.contiguous() for tensor in (bias, class_token, position)]
     bias, class_token, position = vectors
     if class_token is not None:
         class_token = class_token.view(columns)
     if position is not None:
         position = position.view(-1, columns)
-    return launch(kernel.patch_embed, memory, matrix, bias, class_token, position, grid)
+    return launch(kernel.patch_embed, memory, matrix, bias, class_token, position, grid, is_ordered)
 
 
 def _fake(
@@ -112,8 +123,11 @@ def _fake(
 
 def _as_grid(
     image: torch.Tensor, weight: torch.Tensor, side: int
-) -> tuple[torch.Tensor, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int], torch.Tensor]:
-    """(memory under the image, where its patches lie in it, weight [N, K]); see kernel.patch_embed for the second."""
+) -> tuple[torch.Tensor, tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...], int], bool]:
+    """(memory under the image, where its patches lie in it, whether pixels come before channels).
+
+    See kernel.patch_embed for the second.
+    """
     batch, channels, height, width = image.shape
     by_pixel = weight.permute(0, 2, 3, 1)
     pixels_first = image.stride()[1::2] == (1, channels) and channels > 1 and by_pixel.is_contiguous()
@@ -123,8 +137,12 @@ def _as_grid(
     span = 1 + sum((size - 1) * step for size, step in zip(image.shape, image.stride()))
     outer = ((batch, image_step), (height // side, side * row_step), (width // side, side * column_step))
     lines = ((side, row_step),) if pixels_first else ((channels, channel_step), (side, row_step))
-    matrix = (by_pixel if pixels_first else weight.contiguous()).reshape(len(weight), -1)
-    return image.as_strided((span,), (1,)), (outer, lines, side * column_step), matrix
+    return image.as_strided((span,), (1,)), (outer, lines, side * column_step), pixels_first
+
+
+def _as_matrix(weight: torch.Tensor, pixels_first: bool) -> torch.Tensor:
+    """weight [N, C, P, P] as [N, K], in the order in which a patch lies in memory."""
+    return (weight.permute(0, 2, 3, 1) if pixels_first else weight.contiguous()).reshape(len(weight), -1)
 
 
 if get_backend() == "neuron":

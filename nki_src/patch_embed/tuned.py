@@ -11,6 +11,13 @@ TUNED = [
         1,
         "bfloat16",
         {"M": (196, 196), "K": (768, 768), "N": (768, 768)},
-        {"row_tiles": 1, "rows_first": 0, "panel_bytes": 8192},
+        {"row_tiles": 1, "rows_first": 0, "panel_bytes": 32768},
+    ),
+    (
+        "trn2",
+        1,
+        "bfloat16",
+        {"M": (1568, 1568), "K": (768, 768), "N": (768, 768)},
+        {"row_tiles": 1, "rows_first": 1, "panel_bytes": 32768},
     ),
 ]

@@ -79,6 +79,28 @@ def test_strides_do_not_change_the_result(module, name, memory_format):
     assert_close(module.patch_embed(image, weight), convolution(image, weight))
 
 
+@pytest.mark.parametrize("name", ["cropped", "every second column", "channels last"])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=["weight", "weight last"])
+def test_a_kept_weight_changes_no_bit_of_the_result(module, name, memory_format):
+    image = layouts()[name]
+    weight = torch.randn(140, image.shape[1], 4, 4).contiguous(memory_format=memory_format)
+    parameter = nn.Parameter(weight, requires_grad=False)
+    with using(settings=EXACT) as runs:
+        outs = [module.patch_embed(image, each) for each in (weight, parameter, parameter)]
+        parameter.data = -parameter.data
+        assert torch.equal(module.patch_embed(image, parameter), -outs[0])
+    assert torch.equal(outs[0], outs[1]) and torch.equal(outs[0], outs[2])
+    assert runs[1].instructions == runs[2].instructions < runs[0].instructions
+
+
+def test_one_weight_serves_images_in_both_orders(module):
+    last = torch.randn(16, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    weight = nn.Parameter(last, requires_grad=False)
+    images = layouts()
+    for name in ("cropped", "channels last", "cropped", "channels last"):
+        assert_close(module.patch_embed(images[name], weight), convolution(images[name], weight))
+
+
 def test_a_patch_row_longer_than_a_tile_and_an_image_shorter_than_one_agree_with_the_convolution(module):
     for shape in ((2, 1, 4, 700), (70, 1, 4, 6), (2, 1, 600, 2)):
         image, weight = torch.randn(shape), torch.randn(8, 1, 2, 2)

@@ -344,3 +344,13 @@ def test_meta_default_device_does_not_reach_the_copy(module, kept, host, x):
     with torch.device("meta"):
         out = serve(module, host, x)
     assert torch.equal(out, plain(module, host, x))
+
+
+def test_one_weight_can_be_forgotten(module, kept, host, x):
+    other = nn.Linear(20, 12)
+    serve(module, host, x)
+    serve(module, other, x)
+    kept.forget(host.weight)
+    gc.collect()
+    assert kept.nbytes == other.weight.numel() * 4
+    kept.forget(host.weight)

@@ -46,3 +46,18 @@ def test_training_runs_no_kernel_and_a_gradient_asked_of_one_is_refused(make_vit
     model.eval()
     with pytest.raises(RuntimeError, match="has no backward on neuron"):
         model(images).logits.sum().backward()
+
+
+@pytest.mark.slow
+def test_undo_frees_the_copies_of_weights_that_kernels_keep(make_vit, images):
+    model = kernels_neuron.kernelize(make_vit(hidden_size=64))
+
+    def with_copies():
+        names = {name for parameter in model.parameters() for name in vars(parameter)}
+        return {name for name in names if name.endswith("::kept_weights")}
+
+    with torch.no_grad():
+        model(images)
+    assert len(with_copies()) == 2  # of gemm and of patch_embed
+    kernels_neuron.unkernelize(model)
+    assert not with_copies()
