@@ -324,7 +324,7 @@ UNCERTAINTY: Final = {
     "hbm_gbps": 17.0,  # [arch3] 358 to 375
     "dma_engine_bytes_per_ns": 1.0,  # [trace] bursts reach 26.2, the slope is 27.2
     "dma_descriptor_ns": 2.3,  # [trace] 3 to 7 of 4 bytes
-    "dma_stream_gbps": 18.0,  # [dma] 368, [trace] 350 seen
+    "dma_stream_gbps": 32.0,  # [dma] 368, [read] 350 to 400
     "dma_burst_bytes": 1 << 20,  # [trace] "up to about 2 MB"
     "dma_issue_ns": 10.0,  # [trace] 517 to 541 with 128 descriptors
     "dma_issue_per_descriptor_ns": 0.06,  # [trace] 564 to 572 with 256
