@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -222,6 +223,21 @@ def test_bench_writes_a_page_with_its_rows_and_the_chips_that_are_missing(projec
     assert f"{len(rows)} of {len(rows)} rows equal their PyTorch reference" in page
     assert all(f"{row['speedup']:.2f}" in page for row in rows)
     assert "trn1 is missing for swish" in page and "Made from" in page
+
+
+def test_the_validation_writes_a_page(monkeypatch, tmp_path, capsys):
+    from kernels_neuron.measure import validation
+
+    monkeypatch.chdir(Path(__file__).parents[2])
+
+    def estimated(folder, measurements, **_):
+        return [validation.ValidationRow(each, each.measured_us * 1.01) for each in measurements]
+
+    monkeypatch.setattr(validation, "validate", estimated)
+    assert run(["bench", "--suite", "validation", "--html", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "The model against published measurements" in page and "GT-41" in page and "suite validation" in page
+    assert "+1.0%" in capsys.readouterr().out
 
 
 def test_a_chip_that_a_kernel_is_not_made_for_is_refused_by_name(project, capsys):
