@@ -29,9 +29,7 @@ EXPLAINED = {
     "not-refused": "a case that their suite expects the kernel to refuse ran",
     "not-simulated": "an instruction or feature the simulator refuses by name",
     "not-collected": "the test file does not import",
-    "sbuf-capacity": "the kernel loads all weights before it computes, and they are more than SBUF holds, from first "
-    "write to last use and tiles side by side across partitions counted in; the vendor's guide says that its compiler "
-    "then spills to HBM, the simulator refuses, so that nobody ships a spill without knowing it",
+    "sbuf-capacity": "one instruction's operands exceed SBUF",
     "moving-limit": "the kernel moves 64 x 16 = 1,024 columns in one nc_matmul, NKI's limit is 512 before trn3; the "
     "library marks these configurations as work in progress",
     "race": "a kernel of the tests: both cores clear the whole output, then each stores its half, and nothing "
@@ -313,6 +311,10 @@ test:
 - A jitted kernel that another one calls is a part of it.
 - `sendrecv` orders the HBM accesses of both cores before it (switch `sendrecv_orders`).
 - `perf_mode` may be a name.
+- A kernel may hold more than SBUF: output projections load all their weights first, up to three times what fits, from
+  first write to last use. The vendor's guide says that its compiler spills to HBM then, and reports of refusals name
+  one instruction whose operands are too much. The simulator refuses both unless told otherwise, so that nobody ships a
+  spill without knowing; the cases here run with the switch `sbuf_overflow="spill"`.
 
 ## Which simulator made the rows
 

@@ -189,6 +189,11 @@ def _profile_runs(runs: Sequence[Run], dtype: str, sim_wall_s: float, outputs: A
     """Time the launches of all ranks, which begin together. Their cores share HBM as the cores of one rank do."""
     arch, lnc = runs[0].arch, runs[0].lnc
     traces = [trace for run in runs for trace in run.traces]
+    if any(trace.spills for trace in traces):
+        raise UsageError(
+            f"{runs[0].kernel} spills SBUF to HBM, and the time of a spill is not modelled",
+            hint="leave the switch sbuf_overflow at 'refuse' to see which tiles are live",
+        )
     plan = plan_launch(traces, arch)
     bodies, middle = replays(plan)
     programs = list(zip(traces, split(plan, middle), strict=True))

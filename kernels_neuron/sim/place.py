@@ -22,13 +22,23 @@ from .trace import Place, Trace
 Span = tuple[int, int]  # [first byte, end) on every partition
 
 
-def place(trace: Trace, arch: Arch) -> None:
-    """Fill `trace.places`; raises KernelError when live tiles do not fit or pinned tiles overlap."""
+def place(trace: Trace, arch: Arch, *, spill: bool = False) -> None:
+    """Fill `trace.places`; raises KernelError when live tiles do not fit or pinned tiles overlap.
+
+    With `spill`, SBUF tiles that do not fit get no address and `trace.spills` is set, unless the operands of one
+    instruction alone are too much, which the vendor's compiler refuses (GCA035, aws-neuron-sdk issue 1060).
+    """
     everything = lives(trace)
     sbuf = [life for life in everything if life.tile.buffer == "sbuf"]
     psum = [life for life in everything if life.tile.buffer == "psum"]
     trace.places.update(_place_psum(trace, psum, arch))
-    trace.places.update(_place_sbuf(trace, sbuf, arch))
+    try:
+        trace.places.update(_place_sbuf(trace, sbuf, arch))
+    except KernelError as error:
+        if not spill or error.rule != "sbuf-capacity":
+            raise
+        _require_room_for_operands(trace, sbuf, arch)
+        trace.spills = True
 
 
 # ---- PSUM
@@ -86,6 +96,15 @@ def _place_sbuf(trace: Trace, sbuf: list[Life], arch: Arch) -> dict[int, Place]:
         return places | found
     around = [other for other in sbuf if other.first <= overfull.first <= other.last and other is not overfull]
     raise _capacity(trace, "sbuf", overfull, around, arch)
+
+
+def _require_room_for_operands(trace: Trace, sbuf: list[Life], arch: Arch) -> None:
+    by_tile = {life.tile.id: life for life in sbuf}
+    for record in trace.records:
+        tiles = {region.tile for region in (*record.reads, *record.writes)} & by_tile.keys()
+        if sum(by_tile[tile].tile.nbytes for tile in tiles) > arch.sbuf_partition_bytes:
+            first, *others = (by_tile[tile] for tile in sorted(tiles))
+            raise _capacity(trace, "sbuf", first, others, arch)
 
 
 def _sweep(

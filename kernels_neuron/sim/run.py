@@ -180,7 +180,7 @@ def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str
         for core in rank.cores:
             require_triggered(core)
             _apply_schedule(kernel, core.trace)
-            place(core.trace, scope.arch)
+            place(core.trace, scope.arch, spill=core.switches["sbuf_overflow"] == "spill")
         if lnc > 1:
             traces = [core.trace for core in rank.cores]
             chosen = rank.cores[0].switches

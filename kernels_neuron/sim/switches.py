@@ -111,6 +111,12 @@ SWITCHES: dict[str, Switch] = {
         "no document says whether an exchange orders the HBM accesses around it; a public MoE kernel stores, with "
         "nothing else between, to rows that the other core cleared before",
     ),
+    "sbuf_overflow": Switch(
+        "refuse",
+        ("refuse", "spill"),
+        "the vendor's guide says that its compiler spills to HBM what is live and does not fit in SBUF; a "
+        "spill is slow and shows nowhere in the source, so refuse; spill computes as if all fitted, with no estimate",
+    ),
     "slice_beyond_end": Switch("refuse", ("refuse",), "samples clamp with min(), so a slice past the end is a mistake"),
     "tf32_rounding": Switch("nearest_even", ("nearest_even",), "every documented cast rounds to nearest even"),
 }

@@ -169,6 +169,7 @@ class Trace:
     barriers     record index -> the tile whose accesses a barrier orders, None where it orders none
     meetings     record index -> what a step meets other programs for, and who they are; the steps of one meeting that
                  write nothing bring data, the others wait for it. Equal labels meet in the order of each program
+    spills       whether SBUF tiles have no place because they do not fit and the run lets them spill to HBM
     """
 
     arch: str
@@ -185,6 +186,7 @@ class Trace:
     named: dict[str, list[int]] = field(default_factory=dict)
     edges: list[tuple[int, int]] = field(default_factory=list)
     in_order: list[tuple[int, int]] = field(default_factory=list)
+    spills: bool = False
     _line_ids: dict[tuple[str, int], int] = field(default_factory=dict, repr=False)
 
     def line_id(self, file: str, line: int) -> int:

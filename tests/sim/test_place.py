@@ -51,6 +51,19 @@ def test_capacity_is_judged_by_each_chips_own_limit(arch):
     assert len(placed(live_together(80000, 80000, 888, arch=arch))) == 3
 
 
+def test_what_is_live_beyond_sbuf_may_spill_but_not_the_operands_of_one_instruction():
+    too_much = live_together(98568, 98568, 888, arch="trn1")
+    place(too_much, chip("trn1"), spill=True)
+    assert too_much.spills and not too_much.places
+    fits = live_together(80000, 80000, 888, arch="trn1")
+    place(fits, chip("trn1"), spill=True)
+    assert not fits.spills and len(fits.places) == 3
+
+    at_once = trace_of([("sbuf", 128, 98568, None)] * 2, [(None, 0), (0, 1)], "trn1")
+    with pytest.raises(KernelError, match="take 197136 on partition 0"):
+        place(at_once, chip("trn1"), spill=True)
+
+
 def test_capacity_counts_the_fullest_partition():
     tiles = [("sbuf", 65, 4, None)] * 1000 + [("sbuf", 128, 196608 - 3996, None)]
     uses = [(None, i) for i in range(1001)] + [(i, i) for i in range(1001)]

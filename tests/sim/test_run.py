@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernels_neuron.cost.profile import profile
 from kernels_neuron.errors import KernelError, UsageError
 from kernels_neuron.settings import Settings
 from kernels_neuron.sim import shim
@@ -435,3 +436,26 @@ def test_an_operator_called_with_the_wrong_operands_is_refused():
     refused("operand-type", lambda: simulate(kernel, A, lambda tile: nl.add(1.0, 2.0)))
     refused("not-simulated", lambda: simulate(kernel, A, lambda tile: nl.matmul(tile, tile)))
     refused("grid-axis", lambda: simulate(kernel, A, lambda tile: nl.program_id(1)))
+
+
+def test_a_kernel_that_overfills_sbuf_runs_where_spills_are_allowed_and_has_no_estimate():
+    columns, tiles = 32768, 3  # three tiles of 128 KiB a partition are more than the 224 KiB of trn2
+
+    @nki.jit
+    def sums_late(x):
+        out = nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.shared_hbm)
+        loaded = [nl.ndarray((128, columns), dtype=nl.float32, buffer=nl.sbuf) for _ in range(tiles)]
+        for i, tile in enumerate(loaded):
+            nisa.dma_copy(dst=tile, src=x[i])
+        for tile in loaded:
+            nisa.activation(dst=tile, op=nl.copy, data=tile, scale=2.0)
+        nisa.dma_copy(dst=out, src=loaded[0])
+        return out
+
+    x = np.ones((tiles, 128, columns), np.float32)
+    with pytest.raises(KernelError, match="sbuf on trn2 holds"):
+        simulate(sums_late, x, arch="trn2")
+    spill = Settings(switches={"sbuf_overflow": "spill"})
+    assert (simulate(sums_late, x, arch="trn2", settings=spill) == 2).all()
+    with pytest.raises(UsageError, match="spills SBUF to HBM"):
+        profile(sums_late, x, arch="trn2", settings=spill)
