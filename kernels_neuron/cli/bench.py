@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .model_times import print_model
-from .output import print_json, print_unvalidated, progress, require_place, say, table
+from .output import print_json, print_unvalidated, progress, require_place, say, say_lacking, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +52,7 @@ def run(
     Example:
       kernels-neuron bench gemm --arch trn2 --lnc 1
     """
+    from kernels_neuron.manifest import Manifest
     from kernels_neuron.measure.against import moves, read_rows
     from kernels_neuron.measure.cases import Filter
 
@@ -85,6 +86,7 @@ def run(
         _print(shown)
     else:
         _print_moves(moved, len(rows))
+    say_lacking(Manifest.read().select(kernels), arch)
     for row in rows:
         if not row.ok:
             say(f"{'/'.join(map(str, row.key))}: no time, {row.problem}")

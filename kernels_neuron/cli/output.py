@@ -5,10 +5,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from kernels_neuron.manifest import Kernel
 
 
 def print_json(value: Any) -> None:
@@ -81,6 +84,17 @@ def print_unvalidated(archs: Iterable[str]) -> None:
 
     for name in sorted({chip(arch).name for arch in archs if not chip(arch).validated}):
         print(f"{name} is unvalidated: documented constants only")
+
+
+def say_lacking(kernels: Iterable["Kernel"], archs: Sequence[str] | None) -> None:
+    """Name the kernels that are not made for a chip that was asked for, and so have no rows of it."""
+    from kernels_neuron.arch import chip
+    from kernels_neuron.measure.cases import lacking
+
+    asked = {chip(arch).name for arch in archs or ()}
+    for arch, names in lacking(kernels).items() if asked else ():
+        if arch in asked:
+            say(f"{arch}: no rows of {', '.join(names)}: not made for it, by archs of spec.toml")
 
 
 def _cell(value: Any) -> str:

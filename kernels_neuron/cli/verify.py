@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import print_json, progress, say, table
+from .output import print_json, progress, say, say_lacking, table
 
 if TYPE_CHECKING:
     from kernels_neuron.measure.verify import VerifyRow
@@ -53,6 +53,7 @@ def run(
         print_json([row.to_json() for row in rows])
     else:
         _print(rows)
+    say_lacking(manifest.select(kernels), arch)
     for row in rows:
         if json and not row.ok:
             say(f"{row.kernel}/{row.workload}/{row.dtype}/{row.arch}/lnc{row.lnc}: {row.problem}")

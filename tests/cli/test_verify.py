@@ -244,6 +244,8 @@ def test_a_chip_that_a_kernel_is_not_made_for_is_refused_by_name(project, capsys
     for verb in ("bench", "verify"):
         assert run([verb, "swish", "--arch", "trn1"]) == 2
         assert "swish: made for trn2, trn3, not for trn1" in capsys.readouterr().err
+    assert run(["verify", "swish", "--arch", "trn1", *filters(project)]) == 0
+    assert "trn1: no rows of swish: not made for it" in capsys.readouterr().err
 
 
 def test_two_cores_of_a_chip_that_has_one_are_refused_by_name(tmp_path, capsys):
