@@ -21,6 +21,11 @@ def test_what_public_profiles_show_is_measured(name):
     assert unmeasured_parts([trace_with((name, "vector", NOTHING), ("nc_matmul", "tensor", NOTHING))]) == []
 
 
+def test_a_transpose_is_measured_on_tensor_and_not_on_vector():
+    assert unmeasured_parts([trace_with(("nc_transpose", "tensor", NOTHING))]) == []
+    assert unmeasured_parts([trace_with(("nc_transpose", "vector", NOTHING))]) == ["nc_transpose"]
+
+
 def test_documented_and_assumed_prices_are_named_once():
     assert "[isa]" in PRICES["range_select"].__doc__ and "Assumed" in PRICES["select_reduce"].__doc__
     trace = trace_with(*[(name, "vector", NOTHING) for name in ("select_reduce", "range_select", "range_select")])

@@ -243,13 +243,14 @@ def matmul(arch: Arch, cycles: int) -> Price:
 
 
 def load_stationary(arch: Arch, dtype: str, transpose: bool = False) -> Price:
-    """Delay before an isolated matmul may stream: 30 ns 16-bit, 60 float32 transpose, 110 float32. [trace]
+    """Cycles before an isolated matmul may stream: 72 for 16-bit, 144 for a float32 transpose, 264 for float32.
 
-    At half rate 30, 100 and 173 ns, which is what the cycles say.
+    That is 30, 60 and 110 ns on trn2 [trace]; trn1 assumed to take as many cycles. At half rate 30, 100 and 173 ns.
     """
+    ghz = arch.tensor.ghz
     if dtype != "float32":
-        return Price(30.0, 30.0, weights=True)
-    delay, cycles = (60.0, 96) if transpose else (110.0, 151)
+        return Price(72 / ghz, 72 / ghz, weights=True)
+    delay, cycles = (144 / ghz, 96) if transpose else (264 / ghz, 151)
     return Price(delay, delay, pe_cycles=cycles, weights=arch.fp32_weights_hidden)
 
 
