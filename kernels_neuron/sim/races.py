@@ -6,11 +6,32 @@ import numpy as np
 
 from kernels_neuron.errors import KernelError
 
+from .tensor import NkiTensor
 from .trace import Region, Trace
 
 
 class RaceWarning(UserWarning):
     """Two programs stored the same values in the same place, unordered: the result is right, the work is not."""
+
+
+class ScatterWarning(RaceWarning):
+    """A scatter stored different values in one row, in an order that no document states."""
+
+
+def warn_of_repeats(name: str, dst: NkiTensor, indices: np.ndarray, values: np.ndarray, where: str) -> None:
+    """Warn where a scatter brings one of the rows `indices` two different values, or two sums; `values` by row."""
+    order = np.argsort(indices, kind="stable")
+    same = np.flatnonzero(indices[order][1:] == indices[order][:-1])
+    rows = np.ascontiguousarray(values).reshape(len(indices), -1).view(np.uint8)
+    for first, second in zip(order[same], order[same + 1], strict=True):
+        if name == "dma_compute" or not np.array_equal(rows[first], rows[second]):
+            warnings.warn(
+                f"{where}: {name} scatters rows {first} and {second} to row {indices[first]} of {dst!r}, and which one "
+                "stays is not documented; give each row one index, or sum with dma_compute over unique ones",
+                ScatterWarning,
+                stacklevel=2,
+            )
+            return
 
 
 def overlapping_writes(

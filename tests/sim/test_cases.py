@@ -1,12 +1,14 @@
 """Inputs that people report as broken elsewhere: views, loops, casts and calls that must come out as numpy has them."""
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from kernels_neuron.errors import KernelError
 from kernels_neuron.sim import shim
-from kernels_neuron.sim.races import RaceWarning
+from kernels_neuron.sim.races import RaceWarning, ScatterWarning
 from kernels_neuron.sim.run import jit, simulate
 
 shim.install()
@@ -210,3 +212,32 @@ def test_the_same_kernel_gives_the_same_bits_on_every_call():
     for _ in range(10):
         for x, want in zip(xs, first, strict=True):
             np.testing.assert_array_equal(simulate(kernel, x), want)
+
+
+def scatters(x, index):
+    out = nl.ndarray((8, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    nisa.dma_copy(out, nl.zeros((8, 4), nl.float32))
+    nisa.dma_copy(dst=out.ap([[4, 4], [1, 4]], vector_offset=nl.load(index)), src=nl.load(x))
+    return out
+
+
+def test_a_scatter_that_repeats_an_index_is_flagged_where_the_order_shows():
+    x, index = np.arange(16, dtype=np.float32).reshape(4, 4), np.array([[1], [2], [1], [3]], np.uint32)
+    with pytest.warns(ScatterWarning, match=r"test_cases.py:\d+: dma_copy scatters rows 0 and 2 to row 1 of"):
+        simulate(scatters, x, index)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        simulate(scatters, np.ones((4, 4), np.float32), index)
+        simulate(scatters, x, np.array([[1], [2], [0], [3]], np.uint32))
+
+
+def test_a_scattered_sum_that_repeats_an_index_is_flagged():
+    def adds(x, index):
+        out = nl.ndarray((8, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(out, nl.zeros((8, 4), nl.float32))
+        rows = out.ap([[4, 4], [1, 4]], vector_offset=nl.load(index))
+        nisa.dma_compute(rows, [rows, nl.load(x)], nl.add)
+        return out
+
+    with pytest.warns(ScatterWarning, match="dma_compute scatters rows 0 and 2 to row 1"):
+        simulate(adds, np.ones((4, 4), np.float32), np.array([[1], [2], [1], [3]], np.uint32))

@@ -12,6 +12,7 @@ from kernels_neuron.sim import array
 from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.dynamic import DynamicTensor, access
 from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.races import warn_of_repeats
 from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.trace import Price, Transfer
 
@@ -172,13 +173,28 @@ def write_access(
     else:
         writes, views, sources, slots = partition_runs(dst), [dst], (), [slice(None)]
     mask = None if kept is None else kept.reshape(dst.shape)
+    repeated = _repeated(core, dst, mask)
+    where = core.trace.where(core.line()) if repeated is not None else ""
 
     def put(values: np.ndarray, dtype: DType) -> None:
         values = values.reshape(dst.shape)
+        if repeated is not None:
+            warn_of_repeats(name, dst, repeated, values, where)
         for view, slot in zip(views, slots, strict=True):
             _put(core, view, values[slot], dtype, None if mask is None else mask[slot])
 
     return writes, sources, mask is None or not core.settings.execute, put
+
+
+def _repeated(core: NeuronCore, dst: NkiTensor, mask: np.ndarray | None) -> np.ndarray | None:
+    """The row each row of a scatter goes to, where two go to one; None where none do."""
+    if not (isinstance(dst, DynamicTensor) and dst.rows and core.settings.execute):
+        return None
+    assert isinstance(dst.source, NkiTensor)
+    rows = dst.source.array().reshape(-1)[: dst.shape[0]].astype(np.int64)
+    if mask is not None:  # rows that are left out go nowhere, each in its own way
+        rows = np.where(mask.reshape(len(rows), -1).any(axis=1), rows, -1 - np.arange(len(rows)))
+    return rows if len(np.unique(rows)) < len(rows) else None
 
 
 def _put(core: NeuronCore, dst: NkiTensor, values: np.ndarray, dtype: DType, mask: np.ndarray | None) -> None:

@@ -202,6 +202,7 @@ def accumulation(core: NeuronCore, dst: NkiTensor, accumulate: bool | None) -> b
         return True
     if accumulate is True:
         _refuse_accumulation(core, dst)
+        return True
     if not group.touches(region):
         return False
     return group.window(region).reshape(dst.shape[0], -1, dst.itemsize)[:, :, 0]
