@@ -27,11 +27,14 @@ REFUSED = {
     "nc_matmul with an indirect dst": "how a scatter goes with accumulation in PSUM is not documented",
     "nc_matmul_mx with indirect operands": "how indices pick among packed elements and scales is not documented",
     "nki.compiler.kernel_builder.compile_kernel": "compiles for a device",
-    "nl.alloc_tiles(..), nl.alloc_blocks(..) beyond 128 partitions": "how tiles are packed on chip is not documented",
+    "grid.data over more than 128 partitions on chip": "tiles are packed in their order; how several rows of them are "
+    "one operand is not documented",
+    "nl.alloc_tiles(..), nl.alloc_blocks(..) on chip, 3-D": "how tiles of three dims lie there is not documented",
     "nl.divide": "no chip divides",
     "nl.fmod": "no chip has it",
     "nl.gather_flattened(axis=1)": "an axis other than 0 is not documented",
-    "nl.int64": "no engine computes with it; scalars and registers have 32 bits here",
+    "nl.int64": "scalars of 64 bits add, subtract, multiply and address HBM beyond 4 GB; no engine computes with the type, "
+    "and how a tile of it is filled is not documented, so tiles, scalars and registers have 32 bits here",
     "nl.matmul(transpose_x=False)": "listed as a known issue of the vendor",
     "nl.mod": "no chip has it",
 }

@@ -22,6 +22,45 @@ from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.versions import SINCE, require_version
 
 
+class _Packed:
+    """On-chip tiles of more rows than partitions, in one tensor: band after band of tiles along its free axis.
+
+    The reference has one dense allocation of rank 2 with the tiles in their order. A band, the tiles that share their
+    rows, is one operand; how several of them are one is not documented.
+    """
+
+    on_chip, ndim = True, 2
+
+    def __init__(
+        self, tensor: NkiTensor, rows: int, shape: tuple[int, ...], band: int, width: int, column: int
+    ) -> None:
+        self.shape = shape
+        self.dtype = tensor.dtype
+        self.buffer = tensor.buffer
+        self._tensor = tensor
+        self.rows, self._band, self._width, self._column = rows, band, width, column
+
+    @classmethod
+    def new(cls, shape: tuple[int, ...], tile_shape: tuple[int, ...], allocate: Any) -> _Packed:
+        """Unwritten storage for `shape` in tiles of tile_shape; `allocate` makes a tensor of a shape."""
+        width = -(-shape[1] // tile_shape[1]) * tile_shape[1]
+        bands = -(-shape[0] // tile_shape[0])
+        return cls(allocate((tile_shape[0], bands * width)), tile_shape[0], shape, 0, width, 0)
+
+    def __getitem__(self, key: Any) -> NkiTensor | _Packed:
+        """What (slice of rows, slice of columns) cover, whole tiles: one tensor within a band, packed tiles beyond."""
+        rows, columns = key
+        band, column = self._band + rows.start // self.rows, self._column + columns.start
+        shape = (rows.stop - rows.start, columns.stop - columns.start)
+        if shape[0] > self.rows:
+            return _Packed(self._tensor, self.rows, shape, band, self._width, column)
+        first = band * self._width + column
+        return self._tensor[: shape[0], first : first + shape[1]]
+
+    def __repr__(self) -> str:
+        return f"{self.buffer.value} {self.dtype}{list(self.shape)} in bands of {self.rows}"
+
+
 class NkiGrid(ABC):
     """A region of a tensor in cells of `cell` elements; leading dims of HBM tensors that are not tiled have cells of 1.
 
@@ -29,7 +68,7 @@ class NkiGrid(ABC):
     ranges  per dim of source, the cells selected; an int where a coordinate was consumed
     """
 
-    def __init__(self, source: NkiTensor, cell: tuple[int, ...], ranges: tuple[range | int, ...]) -> None:
+    def __init__(self, source: NkiTensor | _Packed, cell: tuple[int, ...], ranges: tuple[range | int, ...]) -> None:
         self._source = source
         self._cell = cell
         self._ranges = ranges
@@ -77,12 +116,23 @@ class NkiGrid(ABC):
     @property
     def is_data_representable(self) -> bool:
         """Whether `data` exists: the selected cells lie next to each other."""
+        return self._is_dense and isinstance(self._region(), NkiTensor)
+
+    @property
+    def _is_dense(self) -> bool:
         return all(isinstance(cells, int) or cells.step == 1 or len(cells) == 1 for cells in self._ranges)
 
     @property
     def data(self) -> NkiTensor:
         """The selected elements as one operand."""
-        if not self.is_data_representable:
+        region = self._region()
+        if isinstance(region, _Packed):
+            fail("grid-data", f"{self!r} spans tiles on several ranges of partitions", "take them one by one")
+        return region
+
+    def _region(self) -> NkiTensor | _Packed:
+        """The selected elements."""
+        if not self._is_dense:
             fail("grid-data", f"{self!r} selects cells with gaps between them", "take them one by one")
         key = [
             spans[0][0] if self._is_slab(dim) else slice(spans[0][0], spans[-1][1])
@@ -133,7 +183,9 @@ class NkiGrid(ABC):
 class NkiTileGrid(NkiGrid):
     """A tensor in tiles. Indexing gives a grid again; `data` is the operand."""
 
-    def __init__(self, source: NkiTensor, tile_shape: tuple[int, ...], ranges: tuple[range | int, ...] | None) -> None:
+    def __init__(
+        self, source: NkiTensor | _Packed, tile_shape: tuple[int, ...], ranges: tuple[range | int, ...] | None
+    ) -> None:
         prefix = source.ndim - len(tile_shape)
         cell = (1,) * prefix + tile_shape
         super().__init__(source, cell, _all_cells(source, cell) if ranges is None else ranges)
@@ -156,7 +208,7 @@ class NkiBlockGrid(NkiGrid):
 
     def __init__(
         self,
-        source: NkiTensor,
+        source: NkiTensor | _Packed,
         tile_shape: tuple[int, ...],
         block_shape: tuple[int, ...],
         ranges: tuple[range | int, ...] | None,
@@ -179,7 +231,7 @@ class NkiBlockGrid(NkiGrid):
         return blocks(tensor, tile_shape=self._tile_shape, block_shape=self.block_shape)
 
 
-def _all_cells(source: NkiTensor, cell: tuple[int, ...]) -> tuple[range, ...]:
+def _all_cells(source: NkiTensor | _Packed, cell: tuple[int, ...]) -> tuple[range, ...]:
     return tuple(range(math.ceil(extent / size)) for extent, size in zip(source.shape, cell, strict=True))
 
 
@@ -205,13 +257,15 @@ def _core(name: str) -> NeuronCore:
     return core
 
 
-def _shape(name: str, argument: str, shape: Any, source: NkiTensor | None = None, least: int = 2) -> tuple[int, ...]:
+def _shape(name: str, argument: str, shape: Any, source: Any = None, least: int = 2) -> tuple[int, ...]:
     if not isinstance(shape, tuple) or len(shape) < least or not all(type(size) is int and size > 0 for size in shape):
         fail("grid-shape", f"{name} takes {argument} as a tuple of {least} or more positive integers, got {shape!r}")
     if source is not None and len(shape) > source.ndim:
         fail("grid-shape", f"{name} takes {argument} of at most {source.ndim} dims for {source!r}, got {shape}")
     if source is not None and source.on_chip and len(shape) < source.ndim:
         fail("grid-shape", f"{name} tiles every dim of an on-chip tensor, got {argument} {shape} for {source!r}")
+    if isinstance(source, _Packed) and shape[0] != source.rows:
+        fail("grid-shape", f"{name} takes {argument} of {source.rows} rows for {source!r}, got {shape}")
     return shape
 
 
@@ -219,7 +273,7 @@ def tiles(source: Any, *, tile_shape: tuple[int, ...] | None = None) -> NkiTileG
     """`source` in tiles of tile_shape, which a grid brings along: over its trailing dims, cut short at their ends."""
     _core("nl.tiles")
     if isinstance(source, NkiGrid):
-        tile_shape, source = tile_shape or source.tile_shape, source.data
+        tile_shape, source = tile_shape or source.tile_shape, source._region()
     return NkiTileGrid(source, _shape("nl.tiles", "tile_shape", tile_shape, source), None)
 
 
@@ -227,7 +281,7 @@ def blocks(source: Any, *, tile_shape: tuple[int, ...] | None = None, block_shap
     """`source` in blocks of block_shape tiles of tile_shape, which a grid brings along."""
     _core("nl.blocks")
     if isinstance(source, NkiGrid):
-        tile_shape, source = tile_shape or source.tile_shape, source.data
+        tile_shape, source = tile_shape or source.tile_shape, source._region()
     tile_shape = _shape("nl.blocks", "tile_shape", tile_shape, source)
     return NkiBlockGrid(source, tile_shape, _block("nl.blocks", block_shape, tile_shape), None)
 
@@ -248,7 +302,8 @@ def alloc_tiles(
     name: str = "",
 ) -> NkiTileGrid:
     """New unwritten storage of element_shape in tiles."""
-    return tiles(_new("nl.alloc_tiles", element_shape, dtype, buffer, name, address), tile_shape=tile_shape)
+    tensor = _new("nl.alloc_tiles", element_shape, tile_shape, (dtype, buffer, name, address))
+    return tiles(tensor, tile_shape=tile_shape)
 
 
 def alloc_blocks(
@@ -262,19 +317,20 @@ def alloc_blocks(
     name: str = "",
 ) -> NkiBlockGrid:
     """New unwritten storage of element_shape in blocks of tiles."""
-    tensor = _new("nl.alloc_blocks", element_shape, dtype, buffer, name, address)
+    tensor = _new("nl.alloc_blocks", element_shape, tile_shape, (dtype, buffer, name, address))
     return blocks(tensor, tile_shape=tile_shape, block_shape=block_shape)
 
 
-def _new(
-    name: str, shape: Sequence[int], dtype: Any, buffer: MemoryRegion, label: str, address: tuple[int, int] | None
-) -> NkiTensor:
+def _new(name: str, shape: Sequence[int], tile_shape: Any, given: tuple[Any, ...]) -> NkiTensor | _Packed:
+    """Storage of `shape`, packed where it is on chip and has more rows than there are partitions."""
     core = _core(name)
-    shape = _shape(name, "element_shape", shape)
-    if getattr(buffer, "on_chip", False) and (len(shape) != 2 or shape[0] > core.arch.partitions):
+    shape, buffer = _shape(name, "element_shape", shape), given[1]
+    if not getattr(buffer, "on_chip", False) or (len(shape) == 2 and shape[0] <= core.arch.partitions):
+        return core.allocate(shape, *given)
+    if len(shape) != 2 or len(_shape(name, "tile_shape", tile_shape)) != 2:
         raise NotSimulated(
-            f"{name} of {list(shape)} in {buffer.value} is not supported by this simulator: how tiles beyond "
-            f"{core.arch.partitions} partitions are packed is not documented",
+            f"{name} of {list(shape)} in {buffer.value} is not supported by this simulator: how tiles of more than a "
+            "partition and a free axis lie on chip is not documented",
             hint="allocate one [partitions, free] tile for each with nl.ndarray",
         )
-    return core.allocate(shape, dtype, buffer, label, address)
+    return _Packed.new(shape, tile_shape, lambda packed: core.allocate(packed, *given))

@@ -93,6 +93,48 @@ def test_new_storage_comes_in_tiles_and_blocks():
     assert looked_at(look) == ((2, 2), (1, 2), nl.sbuf, (1, 1), (128, 256), "like", (64, 16))
 
 
+def packed():
+    """300 rows in tiles of 128 on chip."""
+    return nl.alloc_tiles(tile_shape=(128, 40), element_shape=(300, 100), buffer=nl.sbuf, dtype=nl.float32)
+
+
+def test_more_rows_than_partitions_are_packed_tile_beside_tile():
+    def look(x):
+        grid = packed()
+        last, row = grid[2, 2].data, grid[1].data
+        block = nl.blocks(grid, block_shape=(2, 2))[1, 0]
+        return (
+            grid.shape,
+            last.shape,
+            row.shape,
+            row.offset,
+            last.offset,
+            nl.tiles(block)[0, 1].data.offset,
+            block.element_shape,
+        )
+
+    shapes, last, row, row_at, last_at, inner_at, block = looked_at(look)
+    assert (shapes, last, row, block) == ((3, 3), (44, 20), (128, 100), (44, 80))
+    assert (row_at, last_at, inner_at) == (120, 2 * 120 + 80, 2 * 120 + 40)
+
+
+def test_a_tensor_of_many_rows_goes_through_packed_tiles_unharmed():
+    def doubled(x):
+        out = nl.ndarray(x.shape, x.dtype, buffer=nl.shared_hbm)
+        held = nl.alloc_tiles(tile_shape=(128, 40), element_shape=x.shape, buffer=nl.sbuf, dtype=x.dtype)
+        source, target = nl.tiles(x, tile_shape=(128, 40)), nl.tiles(out, tile_shape=(128, 40))
+        for i in range(held.shape[0]):
+            for j in range(held.shape[1]):
+                nisa.dma_copy(dst=held[i, j].data, src=source[i, j].data)
+        for i in range(held.shape[0]):
+            nisa.tensor_scalar(dst=held[i].data, data=held[i].data, op0=nl.multiply, operand0=2.0)
+            nisa.dma_copy(dst=target[i].data, src=held[i].data)
+        return out
+
+    x = np.random.default_rng(2).standard_normal((300, 100)).astype(np.float32)
+    np.testing.assert_array_equal(simulate(doubled, x), 2 * x)
+
+
 @pytest.mark.parametrize(
     ("rule", "look"),
     [
@@ -110,9 +152,12 @@ def test_new_storage_comes_in_tiles_and_blocks():
         (
             "not-simulated",
             lambda x: nl.alloc_tiles(
-                tile_shape=(128, 8), element_shape=(256, 8), buffer=nl.sbuf, dtype=nl.float32
+                tile_shape=(2, 128, 8), element_shape=(2, 256, 8), buffer=nl.sbuf, dtype=nl.float32
             ),
         ),
+        ("grid-data", lambda x: packed().data),
+        ("grid-data", lambda x: packed()[:, 0].data),
+        ("grid-shape", lambda x: nl.tiles(packed(), tile_shape=(64, 40))),
     ],
 )  # fmt: skip
 def test_a_grid_refuses(rule, look):
