@@ -33,8 +33,8 @@ REFUSED = {
     "nl.divide": "no chip divides",
     "nl.fmod": "no chip has it",
     "nl.gather_flattened(axis=1)": "an axis other than 0 is not documented",
-    "nl.int64": "scalars of 64 bits add, subtract, multiply and address HBM beyond 4 GB; no engine computes with the type, "
-    "and how a tile of it is filled is not documented, so tiles, scalars and registers have 32 bits here",
+    "nl.int64": "scalars of 64 bits add, subtract, multiply and address HBM beyond 4 GB; no engine computes with them, "
+    "and how a tile of int64 is filled is not documented, so tiles, scalars and registers have 32 bits here",
     "nl.matmul(transpose_x=False)": "listed as a known issue of the vendor",
     "nl.mod": "no chip has it",
 }

@@ -120,5 +120,5 @@ def test_a_prepare_is_followed_by_its_own_trigger_once(rule, kernel):
 
 def test_the_halves_come_with_nki_0_7():
     x = np.zeros((2, 4), np.float32)
-    with pytest.raises(KernelError, match=r"nki\.collectives\.all_to_all_v_prepare exists from NKI 0\.7 on"):
+    with pytest.raises(KernelError, match=r"ncc\.all_to_all_v_prepare exists from NKI 0\.7 on"):
         simulate_ranks(halves, [(x, table([1, 1], [0, 2]))] * 2, settings=Settings(nki="0.6"))

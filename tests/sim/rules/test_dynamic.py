@@ -41,7 +41,7 @@ def moved(mode):
 def modifies(*extra, **given):
     def act(b):
         table, new = hbm(b), b.tile(np.ones((4, 16)))
-        target = ap(table, vector_offset=rows(b))
+        target = ap(table, vector_offset=b.tile(np.arange(4)[:, None], "uint32"))
         nisa.dma_compute(target, [target, new, *(make(b) for make in extra)], nl.add, **given)
 
     return act

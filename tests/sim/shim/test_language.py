@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import kernels_neuron.sim.shim as shim
-from kernels_neuron.errors import KernelError, NotSimulated, UsageError
+from kernels_neuron.errors import KernelError, UsageError
 from kernels_neuron.settings import Settings
 from kernels_neuron.sim.context import using
 from kernels_neuron.sim.run import jit
@@ -214,8 +214,3 @@ def test_functions_that_no_chip_has_are_refused(name):
     assert refused(lambda x: getattr(nl, name)(x, x), X) == "not-on-device"
     as_operator = {"op0": getattr(nl, name), "operand0": 2.0}
     assert refused(lambda x: nisa.tensor_scalar(dst=x, data=x, **as_operator), X) == "not-on-device"
-
-
-def test_indirect_columns_are_refused_by_name():
-    with pytest.raises(NotSimulated, match="indirect is not supported"):
-        run(lambda x: x.indirect(x), X, arch="trn3")
