@@ -1,6 +1,5 @@
 """`kernels-neuron lint`: what an NKI version or a chip will refuse, found in a kernel's text."""
 
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,6 +106,7 @@ def _print(found: "list[Finding]") -> None:
 
 def _print_rules(json: bool) -> None:
     from kernels_neuron.lint import rule_table, simulator_rules
+    from kernels_neuron.sim.rulebook import RULES
 
     listed = rule_table()
     if json:
@@ -117,5 +117,8 @@ def _print_rules(json: bool) -> None:
         for word in ("why", "fix"):
             if each[word]:
                 print(f"    {word}: {each[word]}")
-    print("\nand, for calls whose operands the text fixes and for --run, the rules of the simulator:")
-    print(textwrap.fill(", ".join(simulator_rules()), 100, break_on_hyphens=False))
+    print(
+        "\nand, for calls whose operands the text fixes and for --run, the simulator's rules, all of them errors:"
+    )
+    for id, of_run in RULES.items():
+        print(f"{id}: {of_run.says} (NKI {of_run.versions}; chips {of_run.chips}) [{of_run.source}]")

@@ -9,9 +9,10 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
+from kernels_neuron.sim.rulebook import RULES as OF_RUNS
+
 from . import FILE_RULES, RULES
 from .finding import Finding
-from .simulator import simulator_rules
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -49,12 +50,13 @@ def _rule(id: str) -> dict[str, Any]:
             "help": {"text": fix},
             "defaultConfiguration": {"level": level},
         }
-    messages = simulator_rules().get(id, [])
-    return {
-        "id": id,
-        "shortDescription": {"text": messages[0] if messages else id},
-        "defaultConfiguration": {"level": "error"},
-    }
+    described: dict[str, Any] = {"id": id, "shortDescription": {"text": id}}
+    if id in OF_RUNS:
+        of_run = OF_RUNS[id]
+        described["shortDescription"] = {"text": of_run.says}
+        described["fullDescription"] = {"text": f"{of_run.says} [{of_run.source}]"}
+        described["properties"] = {"chips": of_run.chips, "nki": of_run.versions}
+    return {**described, "defaultConfiguration": {"level": "error"}}
 
 
 def _result(finding: Finding, index: int) -> dict[str, Any]:

@@ -107,3 +107,11 @@ def test_each_result_points_at_its_rule_and_its_place():
         "k.py",
     ]
     assert places[0]["region"] == {"startLine": 3, "startColumn": 5} and "region" not in places[2]
+
+
+def test_a_rule_of_the_simulator_says_what_is_legal_and_who_says_so():
+    log = sarif([Finding("kernel.py", 3, 1, "start-partition", "error", "said")])
+    (rule,) = log["runs"][0]["tool"]["driver"]["rules"]
+    assert rule["shortDescription"]["text"].startswith("more than 64 partitions start at 0")
+    assert rule["fullDescription"]["text"].endswith("[Trainium and Inferentia2 architecture guide]")
+    assert rule["properties"] == {"chips": "all", "nki": "all"}
