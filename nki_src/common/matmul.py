@@ -18,6 +18,7 @@ ACTIVATIONS = {"gelu": nl.gelu, "gelu_tanh": nl.gelu_apprx_tanh, "silu": nl.silu
 # row_tiles     row tiles of a block; rows_first of them are loaded before a new panel of w
 # panel_bytes   of one partition, for a panel; two meet while one takes over from the other
 # row_bytes     of one partition, for three blocks of x, as they lie and turned, with what is added to the result
+# load_bytes    of one load of w [K, N]: long ones use the DMA engines better, short ones let the products start sooner
 TILES = {
     "tile_m": 128,
     "tile_n": 512,
@@ -26,6 +27,7 @@ TILES = {
     "rows_first": 1,
     "panel_bytes": 65536,
     "row_bytes": 49152,
+    "load_bytes": 524288,
 }
 PANEL_COLUMNS = 4096
 # of one partition: a contraction block, where K is too deep for a panel of one column tile
@@ -139,7 +141,7 @@ class Plan:
         size = itemsize(weight.dtype)
         rows, cols = row_range[1] - row_range[0], col_range[1] - col_range[0]
         self.few_rows = rows < 4 * tile_m
-        self.rows_first = tiles["rows_first"]
+        self.rows_first, self.load_bytes = tiles["rows_first"], tiles["load_bytes"]
         column_bytes = -(-self.depth // tile_k) * size
         self.kept = column_bytes * tile_n <= tiles["panel_bytes"]
         if self.kept:

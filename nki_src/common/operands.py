@@ -5,9 +5,6 @@ import nki.language as nl
 
 ITEMSIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
 
-# one load of w: large enough to use the DMA engines, small enough that the first products need not wait long
-LOAD_BYTES = 524288
-
 
 def itemsize(dtype):
     """Bytes of one element of a dtype the kernels take."""
@@ -90,7 +87,7 @@ class Panel:
 
     def __init__(self, weight, step, plan):
         self.weight, self.step = weight, step
-        self.tile_k = plan.tile_k
+        self.tile_k, self.load_bytes = plan.tile_k, plan.load_bytes
         self.tiles = {}
 
     def load(self, t):
@@ -100,7 +97,7 @@ class Panel:
         depth = step.depth_end - step.depth
         tile = nl.ndarray((tile_k, -(-depth // tile_k), col_end - col), dtype=dtype, buffer=nl.sbuf)
         whole = depth // tile_k
-        for j, end in ranges(0, whole, max(1, LOAD_BYTES // (tile_k * (col_end - col) * itemsize(dtype)))):
+        for j, end in ranges(0, whole, max(1, self.load_bytes // (tile_k * (col_end - col) * itemsize(dtype)))):
             rows = self.weight[step.depth + j * tile_k : step.depth + end * tile_k, col:col_end]
             nisa.dma_copy(dst=tile[:, j:end], src=rows.reshape_dim(0, (end - j, tile_k)).permute((1, 0, 2)))
         if depth % tile_k:

@@ -10,8 +10,15 @@ TUNED = [
         "trn2",
         1,
         "bfloat16",
+        {"M": (1369, 1369), "K": (588, 588), "N": (384, 384)},
+        {"row_tiles": 4, "rows_first": 0, "panel_bytes": 32768, "load_bytes": 262144},
+    ),
+    (
+        "trn2",
+        1,
+        "bfloat16",
         {"M": (196, 196), "K": (768, 768), "N": (768, 768)},
-        {"row_tiles": 1, "rows_first": 0, "panel_bytes": 32768},
+        {"row_tiles": 1, "rows_first": 0, "panel_bytes": 32768, "load_bytes": 262144},
     ),
     (
         "trn2",
