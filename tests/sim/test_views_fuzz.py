@@ -89,6 +89,8 @@ def test_any_chain_of_views_is_what_numpy_makes_or_breaks_a_rule(machine, buffer
                 if not hasattr(view, "array") or type(view).__name__ != "NkiTensor":
                     return
                 assert min(view.shape, default=1) >= 1 and view.ndim >= 1, view
+                if view.size > 10**6:  # a dim repeated as often as that is legal, and long
+                    return
                 values = modelled(values, name, args, buffer == "sbuf")
                 if values is None:
                     return
