@@ -37,17 +37,22 @@ def dependencies(trace: Trace) -> Preds:
     written, last = _uses(trace)
     queues = bytes([_NUMBER[record.engine] + _DMA * (record.price.transfer is not None) for record in trace.records])
     tiles = _Tiles(trace)
+    states = tiles.states
     preds: Preds = []
     for index, record in enumerate(trace.records):
-        queue, found = queues[index], set[int]()
+        queue = queues[index]
+        found: set[int] = set()
         for region in record.reads:
             if region.tile in written:
-                _read(tiles.state(region.tile), region, queue, index, found)
+                state = states.get(region.tile) or tiles.enter(region.tile)
+                _read(state, region, queue, index, found)
         for region in record.writes:
-            _write(tiles.state(region.tile), region, queue, index, found)
+            state = states.get(region.tile) or tiles.enter(region.tile)
+            _write(state, region, queue, index, found)
         for region in (*record.reads, *record.writes):
             if last[region.tile] == index:
-                tiles.leave(region.tile)
+                # from here on only a tile at the same address may look at it
+                states.pop(region.tile, None)
         found.discard(index)
         preds.append(_latest(found, queues, queue) if found else ())
     return preds
@@ -111,7 +116,7 @@ def _write(state: "_State", region: Region, queue: int, index: int, found: set[i
             found.update([before for access, before in state.inherited() if access % _QUEUES != own])
         else:
             state.settle()
-    for access, before in state.near(number):
+    for access, before in state.near(number) if state.accesses else ():
         if how := relation(number, access // _REGION):
             if access % _QUEUES != own:
                 found.add(before)
@@ -227,17 +232,11 @@ class _Tiles:
         self.states: dict[int, _State] = {}
         self.memories = {name: (Space(), Residents[_State]()) for name in ("sbuf", "psum")}
 
-    def state(self, tile: int) -> _State:
+    def enter(self, tile: int) -> _State:
         """The state of a tile, which moves in with its first access."""
-        found = self.states.get(tile)
-        if found is None:
-            place = self.trace.places.get(tile)
-            space, residents = self.memories[place.memory] if place else (Space(), None)
-            found = self.states[tile] = _State(self.trace.tiles[tile], place, space)
-            if residents is not None:
-                found.tenants = residents.move_in(found)
-        return found
-
-    def leave(self, tile: int) -> None:
-        """Forget a tile after its last access: from here on only a tile at the same address may look at it."""
-        self.states.pop(tile, None)
+        place = self.trace.places.get(tile)
+        space, residents = self.memories[place.memory] if place else (Space(), None)
+        state = self.states[tile] = _State(self.trace.tiles[tile], place, space)
+        if residents is not None:
+            state.tenants = residents.move_in(state)
+        return state

@@ -164,18 +164,21 @@ class Lane:
         flows = min(self.paused.values()) if self.paused else None
         if not self.left:
             return flows
-        done = max(self.now, self.held) + min(self.left.values()) * len(self.left)
+        begins = self.held if self.held > self.now else self.now
+        done = begins + min(self.left.values()) * len(self.left)
         return done if flows is None or done < flows else flows
 
     def _move(self, time: float) -> None:
         """Serve until `time`, every ring with work at an even share."""
-        served = time - max(self.now, self.held)
-        if self.left and served > 0:
-            share = served / len(self.left)
-            for ring in self.left:
-                self.left[ring] -= share
+        left = self.left
+        served = time - (self.held if self.held > self.now else self.now)
+        if left and served > 0:
+            share = served / len(left)
+            for ring in left:
+                left[ring] -= share
             self.busy += served
-        self.now = max(self.now, time)
+        if time > self.now:
+            self.now = time
 
     def _take_up(self, ring: Hashable) -> None:
         ready = self.rings[ring][0].ready
@@ -185,13 +188,15 @@ class Lane:
             self._serve(ring)
 
     def _serve(self, ring: Hashable) -> None:
-        chunk = self.rings[ring][0]
-        self.held = max(self.held, self.now + chunk.stall)
-        self.allowed = max(self.allowed, self.now) + chunk.size / self.stream
-        behind = self.allowed - self.ahead - self.now
+        chunk, now = self.rings[ring][0], self.now
+        if now + chunk.stall > self.held:
+            self.held = now + chunk.stall
+        self.allowed = (now if now > self.allowed else self.allowed) + chunk.size / self.stream
+        behind = self.allowed - self.ahead - now
         if self.hbm is not None:
-            behind = max(behind, self.hbm.take(self.now, chunk.size * self.engines) - self.now)
-        self.left[ring] = max(chunk.work, behind / (len(self.left) + 1))
+            behind = max(behind, self.hbm.take(now, chunk.size * self.engines) - now)
+        shared = behind / (len(self.left) + 1)
+        self.left[ring] = shared if shared > chunk.work else chunk.work
 
 
 _NOTHING = 1e-6  # ns of work that rounding may leave

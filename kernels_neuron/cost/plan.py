@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kernels_neuron.arch import Arch
+from kernels_neuron.sim.allocator import fewer_collections
 from kernels_neuron.sim.trace import Price, Trace
 
 from .cores import join
 from .deps import dependencies
-from .dma import Lanes, Shares, lanes
+from .dma import Lanes, lanes
+from .flights import Flight, flight
 from .ports import ports_of
 
 QUEUES = ("tensor", "vector", "scalar", "gpsimd", "sync")
@@ -26,7 +28,8 @@ class Plan:
     preds    record -> the records it waits for
     succs    record -> the records of other queues, or behind a DMA, that wait for it
     waits    record -> how many such records it waits for
-    lanes    how transfers fall on the DMA engines, and `shares` how that of each record does
+    lanes    how transfers fall on the DMA engines
+    flights  record -> what its transfer does there
     first    first record of each core, and one past the last record
     ports    record -> the memory ports it holds while it streams, which another engine of the core wants, too
     """
@@ -39,7 +42,7 @@ class Plan:
     succs: list[Sequence[int]]
     waits: Sequence[int]
     lanes: Lanes
-    shares: Mapping[int, Shares]
+    flights: Mapping[int, Flight]
     first: tuple[int, ...]
     ports: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -54,6 +57,7 @@ def plan(trace: Trace, arch: Arch) -> Plan:
     return plan_launch([trace], arch)
 
 
+@fewer_collections()
 def plan_launch(traces: Sequence[Trace], arch: Arch) -> Plan:
     """The plan of all programs of one launch, joined where they meet.
 
@@ -100,5 +104,6 @@ def make_plan(
                     succs[pred].append(index)  # type: ignore[attr-defined]
     transfers = {index: price.transfer for index, price in enumerate(prices) if price.transfer is not None}
     found = lanes(transfers.values(), arch)
-    shares = {index: found.shares[transfer] for index, transfer in transfers.items()}
-    return Plan(arch, prices, queue_of, queues, preds, succs, waits, found, shares, first, ports or {})
+    kinds = {transfer: flight(transfer, found, arch) for transfer in found.shares}
+    flights = {index: kinds[transfer] for index, transfer in transfers.items()}
+    return Plan(arch, prices, queue_of, queues, preds, succs, waits, found, flights, first, ports or {})

@@ -158,7 +158,10 @@ class TensorQueue(AheadQueue):
 
     def issue(self, index: int, price: Price, held: float) -> tuple[float, float]:
         front = self.ahead()
-        start = max(held, self.weights, front, self.stream if price.weights else self.free)
+        start = self.stream if price.weights else self.free
+        for earliest in (held, self.weights, front):
+            if earliest > start:
+                start = earliest
         # the front end moves on once an instruction's own waits hold, however long it stays queued
         self.front = held if held > front else front
         self.started.append(start)

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from kernels_neuron.arch import Arch
-from kernels_neuron.sim.trace import Price, Transfer
+from kernels_neuron.sim.allocator import fewer_collections
+from kernels_neuron.sim.trace import Price
 
-from .dma import Chunk, Shares, make_lanes
+from .dma import Chunk, make_lanes
+from .flights import Flight
 from .plan import QUEUES, Plan, make_plan, plan, plan_launch
 from .ports import Port
 from .queues import Queue, ScalarQueue, Tables, TensorQueue
@@ -43,7 +44,7 @@ class Packets(Mapping[int, tuple[float, float]]):
 
     __slots__ = ("first", "last", "transfers")
 
-    def __init__(self, transfers: Mapping[int, Shares], count: int) -> None:
+    def __init__(self, transfers: Mapping[int, Flight], count: int) -> None:
         self.transfers = transfers
         self.first, self.last = array("d", bytes(8 * count)), array("d", bytes(8 * count))
 
@@ -57,6 +58,10 @@ class Packets(Mapping[int, tuple[float, float]]):
 
     def __len__(self) -> int:
         return len(self.transfers)
+
+    def latest(self) -> float:
+        """When the last packet of all arrives."""
+        return max(self.last, default=0.0)
 
 
 @dataclass
@@ -88,6 +93,7 @@ def phases_of(plan: Plan) -> int:
     return PHASES if plan.arch.throttled and any(price.pe_cycles for price in plan.prices) else 1
 
 
+@fewer_collections()
 def replays(plan: Plan) -> tuple[list[float], Timeline]:
     """The body in ns at each throttle phase, and the timeline of the middle one.
 
@@ -124,11 +130,8 @@ def _part(plan: Plan, timeline: Timeline, core: int) -> Timeline:
     data = {index - low: span for index, span in timeline.data.items() if low <= index < high}
     tables = {index - low: span for index, span in timeline.tables.items() if low <= index < high}
     busy = {name: timeline.busy[f"{name} {core}"] for name in ENGINES}
-    return Timeline(start, end, seen, cause, data, tables, busy, _body_ns(end, data))
-
-
-def _body_ns(end: Sequence[float], data: Mapping[int, tuple[float, float]]) -> float:
-    return max(max(end, default=0.0), max((last for _, last in data.values()), default=0.0))
+    arrived = max((last for _, last in data.values()), default=0.0)
+    return Timeline(start, end, seen, cause, data, tables, busy, max(max(end, default=0.0), arrived))
 
 
 class _Replay:
@@ -140,23 +143,24 @@ class _Replay:
         nothing = bytes(8 * count)
         self.start, self.end, self.seen = array("d", nothing), array("d", nothing), array("d", nothing)
         self.cause = array("q", nothing)
-        self.data = Packets(plan.shares, count)
+        self.data = Packets(plan.flights, count)
         self.unknown = array("I", plan.waits)
         self.queues = _queues(plan, phase)
         self.lanes = make_lanes(plan.lanes, plan.arch, plan.cores)
         self.lanes_per_core = len(plan.lanes.engines)
-        self.parts: dict[int, int] = {}
-        self.events: list[tuple[float, int, int, int, int]] = []  # time, order, lane, record or -1, version
+        self.left: dict[int, int] = {}  # record -> parts of its transfer under way
+        # time, order, lane, and a record with the number of its part, or -1 with the version of the lane
+        self.events: list[tuple[float, int, int, int, int]] = []
         self.order = 0
 
     def run(self) -> Timeline:
         self._advance(list(range(len(self.queues))))
         events, lanes = self.events, self.lanes
         while events:
-            time, _, lane, record, version = heappop(events)
+            time, _, lane, record, number = heappop(events)
             if record >= 0:
-                self._arrive(time, lane, record)
-            elif version == lanes[lane].version:
+                self._arrive(time, lane, record, number)
+            elif number == lanes[lane].version:
                 for chunk in lanes[lane].step(time):
                     self._part_done(chunk.record, time)
                 self._reschedule(lane)
@@ -166,20 +170,24 @@ class _Replay:
 
     def _advance(self, todo: list[int]) -> None:
         """Start whatever can be started, beginning with the heads of the queues `todo`."""
-        plan, unknown, seen = self.plan, self.unknown, self.seen
+        plan, unknown = self.plan, self.unknown
         prices, preds, succs, queue_of = plan.prices, plan.preds, plan.succs, plan.queue_of
+        starts, ends, seen, causes = self.start, self.end, self.seen, self.cause
         while todo:
             number = todo.pop()
             queue = self.queues[number]
             records, position = queue.records, queue.head
             before = records[position - 1] if position else -1
-            while position < len(records) and not unknown[records[position]]:
+            while position < len(records):
                 index = records[position]
+                if unknown[index]:
+                    break
                 held, cause = 0.0, -1  # when the inputs are there, and which of them came last
                 for pred in preds[index]:
                     if seen[pred] > held:
                         held, cause = seen[pred], pred
-                held += queue.wake if cause >= 0 else 0.0
+                if cause >= 0:
+                    held += queue.wake
                 price = prices[index]
                 if price.transfer is not None:
                     start, end = self._trigger(queue, index, price, held)
@@ -187,27 +195,27 @@ class _Replay:
                     queue.triggered = False
                     start, end = queue.wait(price, held) if price.front else queue.issue(index, price, held)
                     seen[index] = end + queue.set
-                self.start[index], self.end[index] = start, end
-                self.cause[index] = cause if cause >= 0 and held >= start else before
-                if queue.behind >= 0:
-                    self.cause[index], queue.behind = queue.behind, -1
-                position += 1
-                queue.head, before = position, index
-                if price.transfer is None:
                     for succ in succs[index]:
                         unknown[succ] -= 1
                         if not unknown[succ] and queue_of[succ] != number:
                             todo.append(queue_of[succ])
+                starts[index], ends[index] = start, end
+                if queue.behind >= 0:
+                    causes[index], queue.behind = queue.behind, -1
+                else:
+                    causes[index] = cause if cause >= 0 and held >= start else before
+                before = index
+                position += 1
+            queue.head = position
 
     # ---- DMA
 
     def _trigger(self, queue: Queue, index: int, price: Price, held: float) -> tuple[float, float]:
         """(start, end) of the trigger of a transfer, which sets out. ScalarE's front end passes queued instructions."""
-        arch, transfer = self.arch, price.transfer
-        assert transfer is not None
-        software = transfer.dge == "sw"
+        arch, flight = self.arch, self.plan.flights[index]
+        software, hardware = flight.dge == "sw", flight.dge == "hw"
         free = queue.free if software else queue.trigger
-        start = trigger = max(held, free)
+        start = trigger = held if held > free else free
         if software:
             queue.free = start + price.issue_ns
             trigger = max(start + arch.dma_generation_ns, queue.trigger)
@@ -215,79 +223,64 @@ class _Replay:
             end = trigger + arch.dma_software_visible_ns
         else:
             # a hardware trigger right behind another one takes longer
-            hardware = transfer.dge == "hw"
             behind = arch.dma_issue_behind_ns if hardware and queue.triggered and start == free else 0.0
             queue.trigger = start + price.issue_ns + behind
             end = start + behind + price.latency_ns
             queue.front = end + (arch.dma_front_end_ns if hardware else 0.0)
-            if not isinstance(queue, ScalarQueue):
-                queue.free = max(queue.free, queue.front)
-        queue.triggered = transfer.dge == "hw"
-        self._set_out(index, trigger + _first_packet_ns(arch, transfer))
+            if queue.front > queue.free and not isinstance(queue, ScalarQueue):
+                queue.free = queue.front
+        queue.triggered = hardware
+        self._set_out(index, flight, trigger + flight.first_packet_ns)
         return start, end
 
-    def _set_out(self, index: int, begin: float) -> None:
-        """Send the parts of a transfer to their lanes; the last engine of a lane starts last and so ends last."""
-        plan, spread = self.plan, self.arch.dma_spread_ns
-        shares, engines = plan.shares[index], plan.lanes.engines
-        base = plan.queue_of[index] // len(QUEUES) * self.lanes_per_core
-        self.parts[index] = len(shares)
-        for lane, _, _ in shares:
-            self._push(begin + spread * engines[lane][-1], base + lane, index)
-        self.data.first[index] = begin + spread * engines[shares[0][0]][0] if shares else begin
+    def _set_out(self, index: int, flight: Flight, begin: float) -> None:
+        """Send the parts of a transfer to their lanes."""
+        base = self.plan.queue_of[index] // len(QUEUES) * self.lanes_per_core
+        self.left[index] = len(flight.parts)
+        for number, part in enumerate(flight.parts):
+            self._push(begin + part.delay_ns, base + part.lane, index, number)
+        self.data.first[index] = begin + flight.starts_ns
         self.data.last[index] = begin
-        if not shares:
-            self._push(begin, -1, index)
+        if not flight.parts:
+            self._push(begin, -1, index, 0)
 
-    def _arrive(self, time: float, lane: int, index: int) -> None:
+    def _arrive(self, time: float, lane: int, index: int, number: int) -> None:
         """The first packet of a part is due: it joins its ring."""
         if lane < 0:
             self._visible(index, time)
             return
-        transfer = self.plan.prices[index].transfer
-        assert transfer is not None
-        server, ring = self.lanes[lane], self.plan.queue_of[index]
-        here = lane % self.lanes_per_core
-        _, work, size = next(part for part in self.plan.shares[index] if part[0] == here)
-        idle = server.idle(ring)
-        stall = _stall_ns(self.arch, transfer, size, idle)
-        if transfer.dge == "none" and ring not in server.rings:
-            stall = self._first_stall_ns(index, transfer)
-        flows = 0.0 if idle else time + _queued_ns(self.arch, transfer)
-        server.join(time, ring, Chunk(index, work, size, stall, flows))
-        if idle:  # what waits in a ring changes nothing yet
-            self._reschedule(lane)
-
-    def _first_stall_ns(self, index: int, transfer: Transfer) -> float:
-        """The pause of the first static load of a launch in its ring, longer on more engines."""
-        if transfer.direction == "store":
-            return 0.0
-        arch, plan = self.arch, self.plan
-        others = sum(len(plan.lanes.engines[lane]) for lane, _, _ in plan.shares[index]) - 1
-        wide = arch.dma_static_wide_load_stall_ns - arch.dma_static_load_stall_ns
-        return arch.dma_static_load_stall_ns + wide * others / (arch.dma_engines - 1)
+        flight, server, ring = self.plan.flights[index], self.lanes[lane], self.plan.queue_of[index]
+        part, before = flight.parts[number], server.rings.get(ring)
+        if before:  # what waits in a ring changes nothing yet
+            ready = time + flight.queued_ns
+            server.join(time, ring, Chunk(index, part.work_ns, part.nbytes, part.behind_ns, ready))
+            return
+        stall = part.first_ns if before is None else part.idle_ns
+        server.join(time, ring, Chunk(index, part.work_ns, part.nbytes, stall))
+        self._reschedule(lane)
 
     def _part_done(self, index: int, time: float) -> None:
-        self.parts[index] -= 1
+        self.left[index] -= 1
         if time > self.data.last[index]:
             self.data.last[index] = time
-        if not self.parts[index]:
-            del self.parts[index]
+        if not self.left[index]:
+            del self.left[index]
             self._visible(index, time + self.arch.dma_completion_ns)
 
     def _visible(self, index: int, time: float) -> None:
         self.seen[index] = time
-        unknown, queue_of, touched = self.unknown, self.plan.queue_of, []
-        for succ in self.plan.succs[index]:
+        plan, unknown, touched = self.plan, self.unknown, []
+        queue_of = plan.queue_of
+        for succ in plan.succs[index]:
             unknown[succ] -= 1
             if not unknown[succ]:
                 touched.append(queue_of[succ])
         if touched:
             self._advance(touched)
 
-    def _push(self, time: float, lane: int, record: int, version: int = 0) -> None:
+    def _push(self, time: float, lane: int, record: int, number: int) -> None:
         self.order += 1
-        heappush(self.events, (time, self.order, lane, record, version))
+        heappush(self.events, (time, self.order, lane, record, number))
 
     def _reschedule(self, lane: int) -> None:
         server = self.lanes[lane]
@@ -305,10 +298,8 @@ class _Replay:
         for queue in self.queues:
             if isinstance(queue, ScalarQueue):
                 tables |= queue.tables
-        busy = self._busy()
-        return Timeline(
-            self.start, self.end, self.seen, self.cause, self.data, tables, busy, _body_ns(self.end, self.data)
-        )
+        busy, body_ns = self._busy(), max(max(self.end, default=0.0), self.data.latest())
+        return Timeline(self.start, self.end, self.seen, self.cause, self.data, tables, busy, body_ns)
 
     def _busy(self) -> dict[str, float]:
         """ns with work of each engine, of all cores in the mean and by core as "vector 1"."""
@@ -349,35 +340,6 @@ def _queues(plan: Plan, phase: float) -> list[Queue]:
             else:
                 found.append(Queue(plan.arch, name, records, ports))
     return found
-
-
-def _first_packet_ns(arch: Arch, transfer: Transfer) -> float:
-    """From the visible trigger to the first packet. A store reads SBUF; everything else reads HBM first or as well."""
-    store = transfer.direction == "store"
-    if transfer.dge == "sw":
-        return arch.dma_software_first_packet_store_ns if store else arch.dma_software_first_packet_load_ns
-    if transfer.dge == "none":
-        return arch.dma_static_first_packet_store_ns if store else arch.dma_static_first_packet_load_ns
-    first = arch.dma_first_packet_store_ns if store else arch.dma_first_packet_load_ns
-    rows = min(transfer.descriptors, arch.dma_first_packet_descriptors) - arch.partitions
-    return first + rows * arch.dma_first_packet_per_descriptor_ns
-
-
-def _stall_ns(arch: Arch, transfer: Transfer, size: float, idle: bool) -> float:
-    """The pause in the first packets: of hardware loads on an idle ring, of software transfers always."""
-    store = transfer.direction == "store"
-    if transfer.dge == "sw":
-        return arch.dma_software_store_stall_ns if store else arch.dma_software_load_stall_ns
-    if store or not idle or transfer.dge == "none":
-        return 0.0
-    small, large = arch.dma_small_load_bytes, arch.dma_large_load_bytes
-    grown = min(max(size - small, 0.0) / (large - small), 1.0)
-    return arch.dma_small_load_stall_ns + grown * (arch.dma_load_stall_ns - arch.dma_small_load_stall_ns)
-
-
-def _queued_ns(arch: Arch, transfer: Transfer) -> float:
-    """How long after its arrival the data of a transfer behind another one flows at the earliest."""
-    return arch.dma_queued_load_ns if transfer.dge == "hw" and transfer.direction != "store" else 0.0
 
 
 def _union(start: Sequence[float], end: Sequence[float], records: Sequence[int]) -> float:
