@@ -6,8 +6,10 @@ others' barriers wait for.
 """
 
 from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
+from kernels_neuron.errors import KernelError
 from kernels_neuron.sim.trace import Trace
 
 from .deps import Preds, queue_of
@@ -70,6 +72,34 @@ def ordered(trace: Trace) -> list[tuple[int, int]]:
         if producer in steps and consumer in steps
         for step in steps[producer]
     ]
+
+
+def refuse_circles(traces: Sequence[Trace], joined: Preds) -> None:
+    """Raise KernelError where an order that the kernel asks for makes records wait for each other.
+
+    Data and queues point forwards, so only an order against the order of issue can close a circle.
+    """
+    if all(earlier < later for trace in traces for earlier, later in ordered(trace)):
+        return
+    steps = [(core, trace, record) for core, trace in enumerate(traces) for record in trace.records]
+    graph = {index: [*before] for index, before in enumerate(joined)}
+    last: dict[tuple[int, str], int] = {}
+    for index, (core, _, record) in enumerate(steps):
+        if (core, record.engine) in last:
+            graph[index].append(last[core, record.engine])
+        last[core, record.engine] = index
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = [steps[index] for index in sorted(set(error.args[1]))]
+        names = " and ".join(f"{record.name} at {trace.where(record.where)}" for _, trace, record in circle)
+        _, trace, first = circle[0]
+        raise KernelError(
+            f"{names} wait for each other",
+            rule="deadlock",
+            hint="order them as they are issued: an engine takes its instructions one after the other",
+            **trace.located(first.where),
+        ) from None
 
 
 def _meetings(traces: Sequence[Trace], first: Sequence[int]) -> list[list[_Part]]:

@@ -8,7 +8,7 @@ from kernels_neuron.arch import Arch
 from kernels_neuron.sim.allocator import fewer_collections
 from kernels_neuron.sim.trace import Price, Trace
 
-from .cores import join
+from .cores import join, refuse_circles
 from .deps import dependencies
 from .dma import Lanes, lanes
 from .flights import Flight, flight
@@ -66,6 +66,7 @@ def plan_launch(traces: Sequence[Trace], arch: Arch) -> Plan:
     prices = [record.price for trace in traces for record in trace.records]
     engines = [record.engine for trace in traces for record in trace.records]
     preds = join(traces, [dependencies(trace) for trace in traces])
+    refuse_circles(traces, preds)
     counts = [len(trace.records) for trace in traces]
     ports: dict[int, tuple[int, ...]] = {}
     for core, trace in enumerate(traces):

@@ -12,6 +12,7 @@ from kernels_neuron.cost.cores import join, ordered
 from kernels_neuron.cost.deps import dependencies
 from kernels_neuron.cost.plan import plan, plan_launch
 from kernels_neuron.cost.timeline import replay, split
+from kernels_neuron.errors import KernelError
 from kernels_neuron.settings import Settings
 from kernels_neuron.sim.context import using
 from kernels_neuron.sim.run import simulate_ranks
@@ -151,6 +152,27 @@ def test_edges_of_the_kernel_are_waits():
     trace.edges = [(0, 1)]
     assert ordered(trace) == [(0, 1)]
     assert replay(plan(trace, TRN2)).start[1] == 1100 + 12 + 22
+
+
+@nki.jit
+def two_copies(x, engine):
+    """A copy, and one on `engine` that has nothing to do with it."""
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, one, other = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(3))
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_copy(dst=one, src=tile, engine=nisa.vector_engine, name="first")
+    nisa.tensor_copy(dst=other, src=tile, engine=engine, name="second")
+    nisa.dma_copy(dst=y, src=other)
+    return y
+
+
+def test_an_order_against_the_order_of_issue_is_kept_across_engines_and_refused_within_one():
+    backwards, x = two_copies.with_schedule([("first", "second")]), np.zeros((128, 64), np.float32)
+    (line,) = timed(traces_of(backwards, x, nisa.scalar_engine))
+    assert line.start[1] > line.start[2]
+    with pytest.raises(KernelError, match=r"tensor_copy at .* and tensor_copy at .* wait for each other") as caught:
+        plan_launch(traces_of(backwards, x, nisa.vector_engine), TRN2)
+    assert caught.value.rule == "deadlock"
 
 
 def test_edges_wait_for_all_steps_of_an_instruction():
