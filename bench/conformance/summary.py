@@ -34,8 +34,9 @@ EXPLAINED = {
     "library marks these configurations as work in progress",
     "race": "a kernel of the tests: both cores clear the whole output, then each stores its half, and nothing "
     "orders the two; the rule stands",
-    "memory": "one case needs more than the 12 GiB of address space that these rows had, most of it for what the library "
-    "draws in float64 before it rounds it, and compares in float64; run.py gives 20 GiB now, so `--again memory` decides",
+    "memory": "one case needs more than the 12 GiB of address space that these rows had, most of it for what the "
+    "library draws in float64 before it rounds it, and compares in float64; run.py gives 20 GiB now, so that "
+    "`--again memory` decides",
     "crashed": "the process of the case died",
 }
 

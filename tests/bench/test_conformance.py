@@ -3,8 +3,10 @@
 import importlib
 import json
 import os
+import random
 import subprocess
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -66,6 +68,22 @@ def test_kernels_that_were_cheap_go_first_and_unknown_ones_last():
     rows += [{"kernel": "mid", "cpu_s": 9.0}]
     ordered = [cases.kernel_of(case) for case in cases.cheapest_first(MANY[::-1], rows)]
     assert ordered == ["big"] * 90 + ["mid"] * 9 + ["small"]
+
+
+def test_a_file_draws_alike_whatever_was_collected_before_it():
+    plugin = importlib.import_module("suite").Suite(Path("clone"), lambda suite: None)
+    file = pytest.Module.__new__(pytest.Module)
+    states = random.getstate(), np.random.get_state()
+    try:
+        draws = []
+        for earlier in (3, 5):
+            [random.random() for _ in range(earlier)]
+            plugin.pytest_collectstart(file)
+            draws.append((random.random(), np.random.random()))
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+    assert draws[0] == draws[1]
 
 
 # ---- distances
