@@ -94,18 +94,11 @@ def round_tf32(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), rounded.view(np.float32), values)
 
 
-def matmul(stationary: np.ndarray, moving: np.ndarray, matmul_sum: Any, out: np.ndarray | None = None) -> np.ndarray:
-    """stationary.T @ moving over float32 [K, M] and [K, N]; sums in float32 or in float64 with one rounding.
-
-    out  contiguous float32 [M, N] to compute into, None for a new array
-    """
+def matmul(stationary: np.ndarray, moving: np.ndarray, matmul_sum: Any) -> np.ndarray:
+    """stationary.T @ moving over float32 [K, M] and [K, N]; sums in float32 or in float64 with one rounding."""
     if matmul_sum == "float64":
-        product = stationary.T.astype(np.float64) @ moving.astype(np.float64)
-        if out is None:
-            return product.astype(np.float32)
-        out[...] = product
-        return out
-    return np.matmul(stationary.T, moving, out=out)
+        return (stationary.T.astype(np.float64) @ moving.astype(np.float64)).astype(np.float32)
+    return stationary.T @ moving
 
 
 def transposed(values: np.ndarray) -> np.ndarray:
@@ -123,6 +116,8 @@ def torch_unary(name: str) -> Callable[[np.ndarray], np.ndarray]:
     def call(values: np.ndarray) -> np.ndarray:
         import torch
 
-        return getattr(torch, name)(torch.from_numpy(np.ascontiguousarray(values))).numpy()
+        # torch warns of arrays that it may not write to
+        dense = np.require(values, requirements=["C", "W"])
+        return getattr(torch, name)(torch.from_numpy(dense)).numpy()
 
     return call

@@ -20,7 +20,8 @@ from kernels_neuron.settings import Settings
 from . import switches
 from .index import whole_numbers
 from .locate import caller, calling_frame, fail
-from .memory import MemoryRegion, Storage
+from .memory import Bytes, MemoryRegion, Storage
+from .products import Products
 from .random import Xorwow
 from .show import shown
 from .tensor import NkiTensor, row_major
@@ -69,6 +70,7 @@ class NeuronCore:
     generators    the random numbers of the engines, by engine, from first use on
     identities    nl.shared_identity_matrix by size and dtype, from first use on
     answers       what the rules said about operands, by their layout; see rules.once_per_layout
+    products      matrix products that nobody has looked at yet
     prepared      the collective whose first half has run and whose second half has not; see isa/split.py
     defined       which of these registers hold a value that a document defines
     """
@@ -100,6 +102,7 @@ class NeuronCore:
         self.generators: dict[str, Xorwow] = {}
         self.identities: dict[tuple[int, DType], NkiTensor] = {}
         self.prepared: Any = None
+        self.products = Products()
         self._shared = shared if shared is not None else []
         self._next_shared = 0
         self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for the many tiles of one shape
@@ -171,16 +174,19 @@ class NeuronCore:
         )
         self._next_tile += 1
         is_input = data is not None
-        if data is None and self.settings.execute:
-            data = np.empty(partitions * nbytes, np.uint8)
-        storage = Storage(tile, buffer, dtype, data, is_input=is_input)
+        there: Bytes | None = None
+        if data is not None:
+            there = Bytes(data.data.toreadonly(), 0, nbytes, shared=True)
+        elif self.settings.execute:
+            there = Bytes(np.empty(partitions * nbytes, np.uint8).data, 0, nbytes)
+        storage = Storage(tile, buffer, dtype, there, is_input=is_input)
         self.trace.tiles[tile.id] = tile
         return storage
 
     def bind_input(
         self, array: np.ndarray, dtype: DType, name: str, buffer: MemoryRegion = MemoryRegion.shared_hbm
     ) -> Storage:
-        """A kernel argument or constant in HBM over the bytes of `array`, which is contiguous."""
+        """A kernel argument or constant in HBM over the bytes of `array`, which is contiguous and stays unchanged."""
         flat = array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
         return self._new_storage(array.shape, dtype, buffer, name, None, flat)
 

@@ -1,12 +1,18 @@
 """Allocations: the bytes behind tiles, and which of them were ever written."""
 
+from __future__ import annotations
+
 import enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernels_neuron.dtypes import DType
 
 from .trace import Region, Tile
+
+if TYPE_CHECKING:
+    from .products import Products
 
 
 class MemoryRegion(enum.Enum):
@@ -24,28 +30,81 @@ class MemoryRegion(enum.Enum):
         return f"nl.{self.value}"
 
 
+class Bytes:
+    """Where an allocation lies in the host's memory: a run of bytes a partition, `pitch` bytes from one to the next.
+
+    shared  they belong to the caller and do not change during a run: any number of allocations may lie on them, and
+            one that is written to moves to a copy first
+    """
+
+    __slots__ = ("buffer", "pitch", "shared", "start")
+
+    def __init__(self, buffer: memoryview, start: int, pitch: int, *, shared: bool = False) -> None:
+        self.buffer = buffer
+        self.start = start
+        self.pitch = pitch
+        self.shared = shared
+
+
 class Storage:
-    """One allocation. Its bytes are `data` (None in a price-only run); a partition's bytes are contiguous.
+    """One allocation. Its bytes are None in a price-only run, and while sums are `due`.
+
+    due     whose products go here as soon as somebody looks: products.Products
+    reader  whose products may still read these bytes
 
     written, mm_written  bytes ever written, and bytes ever written by a matmul: exact, but kept as "everything" or as a
                          short list of regions while that is enough, so that the usual whole-tile access costs nothing
     unwritten_read       the first read of unwritten bytes that left some here, as a sentence with its line
     """
 
-    __slots__ = ("buffer", "data", "dtype", "is_input", "mm_written", "on_chip", "tile", "unwritten_read", "written")
+    __slots__ = (
+        "buffer",
+        "bytes",
+        "dtype",
+        "due",
+        "is_input",
+        "mm_written",
+        "on_chip",
+        "reader",
+        "tile",
+        "unwritten_read",
+        "written",
+    )
 
     def __init__(
-        self, tile: Tile, buffer: MemoryRegion, dtype: DType, data: np.ndarray | None, *, is_input: bool = False
+        self, tile: Tile, buffer: MemoryRegion, dtype: DType, bytes: Bytes | None, *, is_input: bool = False
     ) -> None:
         self.tile = tile
         self.buffer = buffer
         self.on_chip = buffer.on_chip
         self.dtype = dtype
-        self.data = data
+        self.bytes = bytes
+        self.due: Products | None = None
+        self.reader: Products | None = None
         self.is_input = is_input
         self.written = Coverage(tile, whole=is_input)
         self.mm_written = Coverage(tile)
         self.unwritten_read: str | None = None
+
+    def table(self) -> np.ndarray:
+        """The bytes, [partitions, bytes]; not to be written to where they are shared."""
+        tile, there = self.tile, self.look()
+        return np.ndarray((tile.partitions, tile.nbytes), np.uint8, there.buffer, there.start, (there.pitch, 1))
+
+    def look(self) -> Bytes:
+        """The bytes, with everything in them that is due."""
+        if self.due is not None:
+            self.due.make(self)
+        assert self.bytes is not None, "a price-only run has no bytes"
+        return self.bytes
+
+    def make_writable(self) -> None:
+        """Let nothing else depend on the bytes: products that read them are made, shared ones are left for a copy."""
+        if self.reader is not None:
+            self.reader.make_all()
+            self.reader = None
+        if self.look().shared:
+            self.bytes = Bytes(self.table().copy().data, 0, self.tile.nbytes)
 
 
 class Coverage:

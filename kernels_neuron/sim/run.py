@@ -338,14 +338,14 @@ def _to_device(value: Any, name: str, core: NeuronCore, bound: dict[str, Storage
     if name in bound:
         core.adopt_input(bound[name])
     else:
-        array = _host_array(value, name, core.settings.execute)
+        array = _host_array(value, name)
         # NKI simulator guide: arguments lie in nl.hbm on one core, in nl.shared_hbm on two
         buffer = MemoryRegion.shared_hbm if core.programs > 1 else MemoryRegion.private_hbm
         bound[name] = core.bind_input(array, as_dtype(array.dtype), name, buffer)
     return whole(bound[name])
 
 
-def _host_array(value: Any, name: str, execute: bool) -> np.ndarray:
+def _host_array(value: Any, name: str) -> np.ndarray:
     if isinstance(value, np.ndarray):
         array = value
     else:
@@ -355,8 +355,8 @@ def _host_array(value: Any, name: str, execute: bool) -> np.ndarray:
             f"{name} is a 0-d array, a kernel takes tensors with at least one dim",
             hint="pass a Python number, or reshape to (1,)",
         )
-    # the kernel gets its own dense copy, as the device does; what it writes is copied back, and pricing writes nothing
-    return np.array(array, order="C", copy=True if execute else None)
+    # what the kernel writes goes into a copy and is copied back, so that nothing is half-written when it fails
+    return np.ascontiguousarray(array)
 
 
 def _written_arguments(rank: _Rank) -> dict[str, Storage]:
@@ -434,7 +434,7 @@ def _check_fully_written(kernel: Kernel, output: NkiTensor, core: NeuronCore) ->
 
 def _to_host(tensor: NkiTensor, device: Any) -> Any:
     """An output in the caller's kind: a tensor on `device`, or an array where that is None."""
-    if tensor.storage.data is None:
+    if tensor.storage.bytes is None:
         array = np.zeros(tensor.shape, tensor.dtype.numpy)
     else:
         array = np.array(tensor.array(), copy=True)

@@ -17,7 +17,7 @@ from .arithmetic import Arithmetic
 from .context import current_scope
 from .index import bounds, one_a_dim, whole_numbers
 from .locate import fail
-from .memory import MemoryRegion, Storage
+from .memory import Bytes, MemoryRegion, Storage
 from .switches import resolve
 from .trace import Region
 from .versions import refusing_newer_methods
@@ -34,6 +34,7 @@ class NkiTensor(Arithmetic):
 
     __slots__ = (
         "_array",
+        "_bytes",
         "_layout",
         "_regions",
         "buffer",
@@ -61,6 +62,7 @@ class NkiTensor(Arithmetic):
         # elements from one partition to the next
         self.partition_stride: int = storage.tile.nbytes // self.itemsize
         self._array: np.ndarray | None = None
+        self._bytes: Bytes | None = None
         self._regions: tuple[Region] | None = None
         self._layout: object | None = None
 
@@ -126,13 +128,27 @@ class NkiTensor(Arithmetic):
     # ---- what instructions use
 
     def array(self) -> np.ndarray:
-        """The view as a numpy array over the storage's bytes."""
-        if self._array is None:
-            item, data = self.itemsize, self.storage.data
-            assert data is not None, "a price-only run has no data"
+        """The view as a numpy array over the storage's bytes, to be read."""
+        there = self.storage.bytes
+        if there is None:
+            there = self.storage.look()
+        if self._bytes is not there:
+            item, start = self.itemsize, self.offset * self.itemsize
             strides = [stride * item for stride in self.strides]
-            self._array = np.ndarray(self.shape, ROWS[self.dtype].numpy, data.data, self.offset * item, strides)
-        return self._array
+            nbytes = self.storage.tile.nbytes
+            if there.pitch != nbytes:
+                partition, start = divmod(start, nbytes)
+                start += partition * there.pitch
+                strides[0] = strides[0] // nbytes * there.pitch
+            dtype = ROWS[self.dtype].numpy
+            self._array = np.ndarray(self.shape, dtype, there.buffer, there.start + start, strides)
+            self._bytes = there
+        return self._array  # type: ignore[return-value]
+
+    def target(self) -> np.ndarray:
+        """The same, to be written to."""
+        self.storage.make_writable()
+        return self.array()
 
     def f32(self) -> np.ndarray:
         """The values as float32, [partitions, elements per partition]; may share memory, so it is not written to."""

@@ -136,9 +136,8 @@ def _fill(tensors: Sequence[NkiTensor], holes: Sequence[np.ndarray], value: int)
 
 def _bytes(tensor: NkiTensor) -> np.ndarray:
     """The bytes of the view's region, writable, as Coverage lays them out."""
-    storage = tensor.storage
-    assert storage.data is not None
-    return Coverage.select(storage.data.reshape(storage.tile.partitions, -1), tensor.region())
+    tensor.storage.make_writable()
+    return Coverage.select(tensor.storage.table(), tensor.region())
 
 
 def _forget(tensor: NkiTensor, differs: np.ndarray, origin: str, marks: bool) -> None:

@@ -1,8 +1,12 @@
+import nki
+import nki.isa as nisa
+import nki.language as nl
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels_neuron.errors import KernelError
 from kernels_neuron.sim.memory import Coverage
 from kernels_neuron.sim.trace import Region, Tile
 
@@ -131,3 +135,45 @@ def test_pieces_of_every_partition_make_a_tile_whole_in_any_order(order, gone):
     assert [coverage.contains(piece) for piece in pieces] == [i != gone for i in range(6)]
     coverage.add(pieces[gone])
     assert coverage.missing_bytes() == 0
+
+
+@nki.jit
+def loads_then_writes(x):
+    """What was loaded before the kernel writes into its argument, and the argument after that."""
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, two = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.memset(dst=two, value=2.0)
+    nisa.dma_copy(dst=x[:, 0:2], src=two[:, 0:2])
+    nisa.dma_copy(dst=y, src=tile)
+    return y
+
+
+def test_a_tile_keeps_what_it_loaded_when_the_kernel_writes_into_its_argument(rng):
+    x = rng.standard_normal((5, 4)).astype(np.float32)
+    before = x.copy()
+    np.testing.assert_array_equal(loads_then_writes(x), before)
+    assert (x[:, :2] == 2).all() and (x[:, 2:] == before[:, 2:]).all()
+
+
+@nki.jit
+def changes_what_it_loaded(x, fails):
+    """Rows 2 to 5 of x, one more; refused at the end if `fails`."""
+    y = nl.ndarray((3, 4), dtype=x.dtype, buffer=nl.shared_hbm)
+    tile = nl.ndarray((3, 4), dtype=x.dtype, buffer=nl.sbuf)
+    nisa.dma_copy(dst=tile, src=x[2:5, 1:5])
+    nisa.tensor_scalar(dst=tile[:, 0:2], data=tile[:, 0:2], op0=nl.add, operand0=1.0)
+    nisa.dma_copy(dst=y, src=tile)
+    if fails:
+        nisa.dma_copy(dst=x, src=y)
+    return y
+
+
+def test_what_a_kernel_does_to_a_loaded_tile_does_not_reach_the_argument(rng):
+    x = rng.standard_normal((6, 9)).astype(np.float32)
+    before = x.copy()
+    expected = before[2:5, 1:5] + np.array([1, 1, 0, 0], np.float32)
+    np.testing.assert_array_equal(changes_what_it_loaded(x, False), expected)
+    with pytest.raises(KernelError, match="equal element counts"):
+        changes_what_it_loaded(x, True)
+    np.testing.assert_array_equal(x, before)

@@ -12,6 +12,7 @@ from kernels_neuron.sim import array
 from kernels_neuron.sim.core import NeuronCore, Step
 from kernels_neuron.sim.dynamic import DynamicTensor, access
 from kernels_neuron.sim.locate import fail
+from kernels_neuron.sim.memory import Bytes
 from kernels_neuron.sim.races import warn_of_repeats
 from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.trace import Price, Transfer
@@ -199,7 +200,7 @@ def _repeated(core: NeuronCore, dst: NkiTensor, mask: np.ndarray | None) -> np.n
 
 def _put(core: NeuronCore, dst: NkiTensor, values: np.ndarray, dtype: DType, mask: np.ndarray | None) -> None:
     """Write `values` of `dtype` into `dst`, where `mask` allows; the bytes of a masked write are marked here."""
-    target = dst.array()
+    target = dst.target()
     if dst.dtype != dtype:
         cast = np.empty(dst.shape, target.dtype)
         array.store(cast, array.f32(values), dst.dtype, core.switches["fp8_overflow"])
@@ -212,11 +213,33 @@ def _put(core: NeuronCore, dst: NkiTensor, values: np.ndarray, dtype: DType, mas
 
 
 def _move(core: NeuronCore, dst: NkiTensor, src: NkiTensor) -> None:
-    target, values = dst.array(), src.array()
+    there = src.storage.bytes
+    assert there is not None
+    if there.shared and (pitch := _shared_pitch(core, dst, src)) and dst.shape[0] == dst.storage.tile.partitions:
+        start = there.start + src.offset * src.itemsize
+        dst.storage.bytes = Bytes(there.buffer, start, pitch, shared=True)
+        return
+    target, values = dst.target(), src.array()
     if dst.dtype == src.dtype:
         target[...] = values.reshape(target.shape)
     else:
         array.store(target, array.f32(values), dst.dtype, core.switches["fp8_overflow"])
+
+
+@once_per_layout
+def _shared_pitch(core: NeuronCore, dst: NkiTensor, src: NkiTensor) -> int:
+    """Bytes between partitions if whole partitions `dst` on chip can lie on the bytes of `src` in HBM, else 0."""
+    rows, size = dst.shape[0], dst.free_size
+    whole = dst.on_chip and dst.offset == 0 and size == dst.partition_stride and dst.is_contiguous()
+    run = contiguous_run(src)
+    if not whole or src.on_chip or dst.dtype != src.dtype or run % size:
+        return 0
+    if run == src.size:
+        return size * src.itemsize
+    outer = [
+        (count, stride) for count, stride in zip(src.shape, src.strides, strict=True) if count > 1 and stride >= size
+    ]
+    return outer[0][1] * src.itemsize if run == size and len(outer) == 1 and outer[0][0] == rows else 0
 
 
 def _dge(core: NeuronCore, dst: NkiTensor, src: NkiTensor, asked: DgeMode) -> str:

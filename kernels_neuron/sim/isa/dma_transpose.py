@@ -71,7 +71,7 @@ def dma_transpose(
     if not isinstance(src, DynamicTensor):
 
         def effect() -> None:
-            dst.array()[...] = src.array().transpose(order)
+            dst.target()[...] = src.array().transpose(order)
 
         yield Step(trigger, price, reads=partition_runs(src), writes=partition_runs(dst), effect=effect)
         return
@@ -91,7 +91,7 @@ def _dynamic_step(
 
     def effect() -> None:
         kept = np.broadcast_to(found.kept.reshape(-1, *[1] * (src.ndim - 1)), src.shape).transpose(order)
-        np.copyto(dst.array(), found.values().transpose(order), where=kept)
+        np.copyto(dst.target(), found.values().transpose(order), where=kept)
         if not found.kept.all():
             mark_taken(dst, kept)
 

@@ -89,7 +89,7 @@ def local_gather(
             places = wanted[group].T.reshape(-1)[:valid].astype(np.int64)[:, None] + np.arange(num_elem_per_idx)
             _require_inside("local_gather", places, src_buffer)
             out[group] = source[group][:, places]
-        dst.array()[...] = out.reshape(dst.shape)
+        dst.target()[...] = out.reshape(dst.shape)
 
     yield Step("gpsimd", price, reads=(src_buffer, index), writes=(dst,), effect=effect)
 
@@ -122,7 +122,7 @@ def nc_n_gather(
         places = indices.array().reshape(dst.shape[0], -1).astype(np.int64)
         _require_inside("nc_n_gather", places, data)
         out = np.take_along_axis(data.array().reshape(dst.shape[0], -1), places, axis=1)
-        dst.array()[...] = out.reshape(dst.shape)
+        dst.target()[...] = out.reshape(dst.shape)
 
     yield Step("gpsimd", price, reads=(data, indices), writes=(dst,), effect=effect)
 
@@ -164,7 +164,7 @@ def nonzero_with_count(
             row = np.full(src.free_size + 1, padding_val, np.int32)
             row[: len(found)] = found + index_offset
             row[-1] = len(found)
-            target = dst.array()[lane]
+            target = dst.target()[lane]
             target[...] = row.reshape(target.shape)
 
     yield Step(
@@ -194,7 +194,7 @@ def sequence_bounds(
         edges = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1], [True]]))
         run = np.searchsorted(edges, np.arange(n), side="right") - 1
         bounds = np.stack([np.where(ids == 0, n, edges[run]), np.where(ids == 0, -1, edges[run + 1])])
-        dst.array()[...] = bounds.reshape(dst.shape)
+        dst.target()[...] = bounds.reshape(dst.shape)
 
     yield Step("gpsimd", price, reads=(segment_ids,), writes=(dst,), effect=effect)
 
@@ -245,7 +245,7 @@ def topk(
             full = np.zeros((src.shape[0], count), results.dtype)
             full[:, :columns] = _unsnake(results)
             taken = written.reshape(tensor.shape)
-            np.copyto(tensor.array(), full.reshape(tensor.shape).astype(tensor.dtype.numpy), where=taken)
+            np.copyto(tensor.target(), full.reshape(tensor.shape).astype(tensor.dtype.numpy), where=taken)
             mark_taken(tensor, taken)
 
     yield Step("gpsimd", price, reads=(src,), writes=(val_dst, idx_dst), effect=effect, marks=not core.settings.execute)
@@ -288,7 +288,7 @@ def tensor_partition_reduce(
         if op.bitvec:
             assert op.reduce is not None
             bits: Any = op.reduce.reduce(data.array().reshape(data.shape[0], -1), axis=0)
-            dst.array()[...] = bits.view(dst.dtype.numpy).reshape(dst.shape)
+            dst.target()[...] = bits.view(dst.dtype.numpy).reshape(dst.shape)
             return
         values = data.f32()
         reduce: Any = {"add": np.sum, "average": np.mean, "maximum": np.max}[op.name]

@@ -75,7 +75,7 @@ def iota(
         values = _affine(pattern, offset, channel_multiplier, dst.shape[0])
         if ROWS[dst.dtype].kind in ("int", "uint"):
             info = np.iinfo(dst.dtype.numpy)
-            dst.array()[...] = np.clip(values.astype(np.int64), info.min, info.max).reshape(dst.shape)
+            dst.target()[...] = np.clip(values.astype(np.int64), info.min, info.max).reshape(dst.shape)
         else:
             write(core, dst, values.astype(np.float32))
 
@@ -116,9 +116,9 @@ def affine_select(
         values = _affine(pattern, offset, channel_multiplier, dst.shape[0])
         dropped = (cmp_op.alu(values, np.int32(0)) == 0).reshape(dst.shape)
         if dst.dtype == on_true_tile.dtype:
-            dst.array()[...] = on_true_tile.array().reshape(dst.shape)
+            dst.target()[...] = on_true_tile.array().reshape(dst.shape)
         else:
             write(core, dst, on_true_tile.f32())
-        dst.array()[dropped] = number_as(core, on_false_value, dst)
+        dst.target()[dropped] = number_as(core, on_false_value, dst)
 
     yield Step("gpsimd", price, reads=(on_true_tile,), writes=(dst,), effect=effect)

@@ -117,8 +117,8 @@ def quantize_mx(
         if old:
             scaled = np.clip(scaled, -dst.dtype.row.largest, dst.dtype.row.largest)
         packed = scaled.reshape(src.shape[0], -1).astype(_ELEMENT[dst.dtype]).view(np.uint8)
-        dst.array()[...] = np.ascontiguousarray(packed).view(np.uint32).reshape(dst.shape)
-        target = dst_scale.array()
+        dst.target()[...] = np.ascontiguousarray(packed).view(np.uint32).reshape(dst.shape)
+        target = dst_scale.target()
         target[rows] = (exponent + 127).astype(np.uint8).view(target.dtype).reshape(len(rows), *dst_scale.shape[1:])
 
     yield Step("vector", price, reads=(src,), writes=(dst, *quadrants), effect=effect)

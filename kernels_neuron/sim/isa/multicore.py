@@ -118,7 +118,7 @@ def sendrecv(
     runs = partition_runs(dst)
 
     def receive() -> None:
-        dst.array()[...] = values
+        dst.target()[...] = values
         if known is not None:
             for run, rows in zip(runs, np.split(~known, len(runs)), strict=True):
                 forget_elements(run, rows)

@@ -67,7 +67,7 @@ def rng(core: NeuronCore, dst: NkiTensor, engine: Engine = Engine.vector, name: 
     def effect() -> None:
         words = generator(core, chosen).draw(lanes(dst), dst.free_size)
         unsigned = words.astype(f"uint{dst.itemsize * 8}")
-        dst.array()[...] = unsigned.view(dst.dtype.numpy).reshape(dst.shape)
+        dst.target()[...] = unsigned.view(dst.dtype.numpy).reshape(dst.shape)
 
     yield Step(chosen, price, writes=(dst,), effect=effect)
 
@@ -117,7 +117,7 @@ def dropout(core: NeuronCore, dst: NkiTensor, data: NkiTensor, prob: Scalar, nam
         drop = uniform(generator(core, "vector").draw(lanes(dst), dst.free_size)) < scalar_value(prob)
         values = data.array().reshape(dst.shape).copy()
         values[drop.reshape(dst.shape)] = 0
-        dst.array()[...] = values
+        dst.target()[...] = values
 
     yield Step("vector", price, reads=(data, *tensors(prob)), writes=(dst,), effect=effect)
 
@@ -185,6 +185,6 @@ def rand_get_state(
     price = PRICES["rand_get_state"](core.arch, facts(chosen, dst))
 
     def effect() -> None:
-        dst.array()[...] = generator(core, chosen).state[lanes(dst)].reshape(dst.shape)
+        dst.target()[...] = generator(core, chosen).state[lanes(dst)].reshape(dst.shape)
 
     yield Step(chosen, price, writes=(dst,), effect=effect)

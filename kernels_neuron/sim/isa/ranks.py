@@ -176,9 +176,9 @@ def _write(core: NeuronCore, target: NkiTensor, values: np.ndarray, mask: np.nda
     else:
         array.store(cast, values.astype(np.float32), target.dtype, core.switches["fp8_overflow"])
     if mask is None:
-        target.array()[...] = cast
+        target.target()[...] = cast
         return
-    np.copyto(target.array(), cast, where=mask.reshape(target.shape))
+    np.copyto(target.target(), cast, where=mask.reshape(target.shape))
     mark_taken(target, mask.reshape(target.shape))
 
 

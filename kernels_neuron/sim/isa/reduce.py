@@ -78,7 +78,7 @@ def tensor_reduce(
         assert op.reduce is not None
         if op.bitvec:
             result = op.reduce.reduce(data.array().reshape(data.shape[0], kept, -1), axis=2)
-            dst.array()[...] = result.view(dst.dtype.numpy).reshape(dst.shape)
+            dst.target()[...] = result.view(dst.dtype.numpy).reshape(dst.shape)
             return
         with np.errstate(all="ignore"):
             result = op.reduce.reduce(data.f32().reshape(data.shape[0], kept, -1), axis=2).astype(

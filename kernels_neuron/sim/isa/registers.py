@@ -90,9 +90,9 @@ def register_store(core: NeuronCore, dst: NkiTensor, src: VirtualRegister) -> It
 
     def effect() -> None:
         if dst.dtype == "float32":
-            array.store(dst.array(), np.full(dst.shape, value, np.float32), dst.dtype)
+            array.store(dst.target(), np.full(dst.shape, value, np.float32), dst.dtype)
         else:
             # a register holds bits: an unsigned reader of a negative number sees its two's complement
-            dst.array()[...] = np.array(int(value or 0) & 0xFFFFFFFF, np.uint32).astype(dst.dtype.numpy)
+            dst.target()[...] = np.array(int(value or 0) & 0xFFFFFFFF, np.uint32).astype(dst.dtype.numpy)
 
     yield Step("sync", price, writes=(dst,), effect=effect)

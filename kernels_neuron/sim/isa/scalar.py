@@ -175,7 +175,7 @@ def _steps(
         if command in (ReduceCmd.reduce, ReduceCmd.reset_reduce):
             with np.errstate(all="ignore"):
                 accumulators[...] += result.sum(axis=1, dtype=np.float32)
-        array.store(dst.array(), result, dst.dtype, core.switches["fp8_overflow"])
+        array.store(dst.target(), result, dst.dtype, core.switches["fp8_overflow"])
 
     columns = [operand for operand in (bias, scale) if isinstance(operand, NkiTensor)]
     price = _price(core, name, engine, dst, data, op, bool(columns))
@@ -200,7 +200,7 @@ def _readout(core: NeuronCore, reduce_res: NkiTensor, accumulators: np.ndarray) 
     """The extra step that copies ScalarE's registers into `reduce_res`."""
 
     def effect() -> None:
-        array.store(reduce_res.array(), accumulators.copy(), reduce_res.dtype, core.switches["fp8_overflow"])
+        array.store(reduce_res.target(), accumulators.copy(), reduce_res.dtype, core.switches["fp8_overflow"])
 
     price = PRICES["reduce_readout"](core.arch, facts("scalar", reduce_res))
     return Step("scalar", price, writes=(reduce_res,), effect=effect)
@@ -279,7 +279,7 @@ def activate2(
         values = values.astype(np.float32, copy=False)
         if reduce_op is not None:
             _reduce2(accumulators, values, reduce_op, reduce_cmd)
-        array.store(dst.array(), values, dst.dtype, core.switches["fp8_overflow"])
+        array.store(dst.target(), values, dst.dtype, core.switches["fp8_overflow"])
 
     price = PRICES["activate2"](core.arch, facts(runs_on, dst, data, op=op.name, pointer=bool(columns)))
     yield Step(runs_on, price, reads=(data, *columns), writes=(dst,), effect=effect)

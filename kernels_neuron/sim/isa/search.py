@@ -70,7 +70,7 @@ def nc_find_index8(
     def effect() -> None:
         found = _matches(data.f32(), vals.f32(), range(SLOTS))
         missing = np.iinfo(dst.dtype.numpy).max
-        dst.array()[...] = np.where(found < 0, missing, found).astype(dst.dtype.numpy).reshape(dst.shape)
+        dst.target()[...] = np.where(found < 0, missing, found).astype(dst.dtype.numpy).reshape(dst.shape)
 
     yield Step("vector", price, reads=(data, vals), writes=(dst,), effect=effect)
 
@@ -112,7 +112,7 @@ def nc_match_replace8(
         values[rows, found[rows, slots]] = np.float32(imm)
         write(core, dst, values)
         if dst_idx is not None:
-            dst_idx.array()[...] = np.maximum(found, 0).astype(dst_idx.dtype.numpy).reshape(dst_idx.shape)
+            dst_idx.target()[...] = np.maximum(found, 0).astype(dst_idx.dtype.numpy).reshape(dst_idx.shape)
 
     writes = (dst,) if dst_idx is None else (dst, dst_idx)
     yield Step("vector", price, reads=(data, vals), writes=writes, effect=effect)

@@ -66,7 +66,7 @@ def tensor_copy_predicated(
 
     def effect() -> None:
         take = (predicate.array() != 0).reshape(dst.shape) != reverse_pred
-        target = dst.array()
+        target = dst.target()
         if isinstance(src, NkiTensor):
             np.copyto(target, src.array().reshape(dst.shape), where=take)
         else:

@@ -46,7 +46,7 @@ def nc_stream_shuffle(
 
     def effect() -> None:
         values = src.array().reshape(src.shape[0], -1)[list(sources.values())]
-        dst.array()[list(sources)] = values.reshape(len(sources), *dst.shape[1:])
+        dst.target()[list(sources)] = values.reshape(len(sources), *dst.shape[1:])
 
     yield Step("vector", price, reads=origins, writes=targets, effect=effect)
 

@@ -55,11 +55,10 @@ def nc_matmul(
     adds = accumulation(core, dst, accumulate)
 
     def effect() -> None:
-        straight = adds is False and dst.dtype == "float32" and dst.ndim == 2
-        out = dst.array() if straight and dst.array().flags.c_contiguous else None
-        product = _product(core, stationary, moving, is_transpose, perf_mode, out)
-        if product is not out:
-            accumulate_into(core, dst, product, adds)
+        if plan.plain and isinstance(adds, bool) and core.switches["matmul_sum"] == "float32":
+            core.products.add(dst, adds, stationary, moving)
+        else:
+            accumulate_into(core, dst, _product(core, stationary, moving, is_transpose, perf_mode), adds)
 
     for index in range(plan.passes):
         last = index == plan.passes - 1
@@ -76,12 +75,16 @@ def nc_matmul(
 
 
 class _Plan(NamedTuple):
-    """How often a matmul passes its rows, what a pass costs, and the multiply-accumulates of all."""
+    """How often a matmul passes its rows, what a pass costs, and the multiply-accumulates of all.
+
+    plain  a sum of products in float32: neither a transpose nor two rows at once, nor rounded into a narrower dtype
+    """
 
     passes: int
     load: Price
     product: Price
     macs: int
+    plain: bool
 
 
 @once_per_layout
@@ -106,7 +109,9 @@ def _matmul_plan(
     widest = "float32" if "float32" in (stationary.dtype, moving.dtype) else moving.dtype
     passes, cycles = matmul_rows(core.arch, widest, rows, is_transpose)
     load, product = load_stationary(core.arch, widest, is_transpose), matmul(core.arch, cycles)
-    return _Plan(passes, load, product, stationary.shape[0] * columns * rows)
+    plain = perf_mode is PerfMode.none and dst.dtype == "float32"
+    plain = plain and not (is_transpose and core.arch.generation >= 3)
+    return _Plan(passes, load, product, stationary.shape[0] * columns * rows, plain)
 
 
 def _matmul_extent(
@@ -225,14 +230,8 @@ def _refuse_accumulation(core: NeuronCore, dst: NkiTensor) -> None:
 
 
 def _product(
-    core: NeuronCore,
-    stationary: NkiTensor,
-    moving: NkiTensor,
-    is_transpose: bool,
-    perf_mode: PerfMode,
-    out: np.ndarray | None,
+    core: NeuronCore, stationary: NkiTensor, moving: NkiTensor, is_transpose: bool, perf_mode: PerfMode
 ) -> np.ndarray:
-    """The product, in `out` where that is given and no copy suffices."""
     left, right = stationary.f32(), moving.f32()
     if is_transpose and core.arch.generation >= 3:
         return left.T
@@ -240,20 +239,20 @@ def _product(
         k = stationary.shape[0]
         left = np.concatenate(list(left.reshape(k, 2, -1).transpose(1, 0, 2)))
         right = np.concatenate(list(right.reshape(k, 2, -1).transpose(1, 0, 2)))
-    return array.matmul(left, right, core.switches["matmul_sum"], out)
+    return array.matmul(left, right, core.switches["matmul_sum"])
 
 
 def accumulate_into(core: NeuronCore, dst: NkiTensor, product: np.ndarray, adds: Any) -> None:
     """Write `product` over dst's bytes, or add it to them as `accumulation` said."""
     if adds is False:
-        array.store(dst.array(), product, dst.dtype)
+        array.store(dst.target(), product, dst.dtype)
         return
     if adds is True and dst.dtype == "float32":
-        old = dst.array()
+        old = dst.target()
         old += product.reshape(old.shape)
         return
     total = dst.f32() + product
-    array.store(dst.array(), total if adds is True else np.where(adds, total, product), dst.dtype)
+    array.store(dst.target(), total if adds is True else np.where(adds, total, product), dst.dtype)
 
 
 @instruction
@@ -320,8 +319,8 @@ def _transposing(core: NeuronCore, dst: NkiTensor, data: NkiTensor) -> Callable[
         flat = data.array()
         flat = array.transposed(flat if flat.ndim == 2 else flat.reshape(data.shape[0], -1))
         if data.dtype == dst.dtype:
-            dst.array()[...] = flat.reshape(dst.shape)
+            dst.target()[...] = flat.reshape(dst.shape)
         else:
-            array.store(dst.array(), array.f32(flat), dst.dtype, core.switches["fp8_overflow"])
+            array.store(dst.target(), array.f32(flat), dst.dtype, core.switches["fp8_overflow"])
 
     return effect

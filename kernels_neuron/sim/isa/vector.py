@@ -33,7 +33,7 @@ from .table import instruction
 
 def write(core: NeuronCore, dst: NkiTensor, values: object) -> None:
     """Round float32 `values` into `dst`."""
-    array.store(dst.array(), values, dst.dtype, core.switches["fp8_overflow"])  # type: ignore[arg-type]
+    array.store(dst.target(), values, dst.dtype, core.switches["fp8_overflow"])  # type: ignore[arg-type]
 
 
 # dtypes whose f32() is a view of the tile rather than a temporary
@@ -73,7 +73,7 @@ def tensor_copy(
 
     def effect() -> None:
         if dst.dtype == src.dtype:
-            dst.array()[...] = src.array().reshape(dst.shape)
+            dst.target()[...] = src.array().reshape(dst.shape)
         else:
             write(core, dst, src.f32())
 
@@ -112,7 +112,7 @@ def tensor_tensor(
     def effect() -> None:
         if op.bitvec or exact:
             left, right = (tensor.array().reshape(dst.shape) for tensor in (data1, data2))
-            dst.array()[...] = op.alu(left, right).view(dst.dtype.numpy)  # type: ignore[misc]
+            dst.target()[...] = op.alu(left, right).view(dst.dtype.numpy)  # type: ignore[misc]
         else:
             write(core, dst, alu(op, data1.f32(), data2.f32(), owned=data1.dtype not in STORED_AS_FLOAT32))
 
@@ -218,7 +218,7 @@ def tensor_scalar(
         if op0.bitvec:
             values = _apply_bits(op0, data.array().reshape(data.shape[0], -1), operand0, reverse0)
             values = values if op1 is None else _apply_bits(op1, values, operand1, reverse1)
-            dst.array()[...] = values.view(dst.dtype.numpy).reshape(dst.shape)
+            dst.target()[...] = values.view(dst.dtype.numpy).reshape(dst.shape)
         else:
             values = apply_scalar(op0, data.f32(), operand0, reverse0, owned=data.dtype not in STORED_AS_FLOAT32)
             write(core, dst, values if op1 is None else apply_scalar(op1, values, operand1, reverse1, owned=True))
@@ -402,7 +402,7 @@ def memset(
         if row.is_float:
             write(core, dst, np.broadcast_to(np.float32(value), dst.shape))
         else:
-            dst.array()[...] = value
+            dst.target()[...] = value
 
     yield Step(chosen, price, writes=(dst,), effect=effect)
 

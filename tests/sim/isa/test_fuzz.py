@@ -55,8 +55,8 @@ def tiles(draw):
 
     def make(bench):
         tile = bench.empty(shape, dtype, buffer, start if shape[0] + start <= 128 and buffer != "shared_hbm" else 0)
-        data = tile.storage.data
-        data[...] = np.random.default_rng(0).integers(0, 2 if dtype == "bool_" else 256, data.size, np.uint8)
+        data = tile.storage.table()
+        data[...] = np.random.default_rng(0).integers(0, 2 if dtype == "bool_" else 256, data.shape, np.uint8)
         if written:
             tile.storage.written.add(tile.region())
         return view(tile)
@@ -81,7 +81,7 @@ def known():
 
 def bytes_of(arguments):
     found = [value for value in arguments.values() if isinstance(value, NkiTensor)]
-    return [tile.storage.data.copy() for tile in found]
+    return [tile.storage.table().copy() for tile in found]
 
 
 @pytest.mark.parametrize("name", LEGAL)

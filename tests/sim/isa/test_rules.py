@@ -17,10 +17,10 @@ def test_a_refused_call_leaves_its_destination_alone(machine, name):
     bench = machine(ARCH.get(name, "trn2"))
     arguments = LEGAL[name](bench)
     tiles = [value for value in arguments.values() if hasattr(value, "storage")]
-    before = [tile.storage.data.copy() for tile in tiles]
+    before = [tile.storage.table().copy() for tile in tiles]
     bench.refuses("call-signature", name, **arguments, no_such_argument=1)
     for tile, data in zip(tiles, before, strict=True):
-        np.testing.assert_array_equal(tile.storage.data, data)
+        np.testing.assert_array_equal(tile.storage.table(), data)
 
 
 @pytest.mark.parametrize("name", LEGAL)

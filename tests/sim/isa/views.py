@@ -108,7 +108,7 @@ def flat(view: Any) -> np.ndarray:
 
 def outside(view: Any) -> np.ndarray:
     """The bytes of the allocation with those of the view zeroed."""
-    data, region = view.storage.data.copy(), view.region()
+    data, region = view.storage.table().copy(), view.region()
     grid = data.reshape(view.storage.tile.partitions, view.storage.tile.nbytes)
     for first in region.starts():
         grid[region.p0 : region.p1, first : first + region.width] = 0
