@@ -107,12 +107,12 @@ class Stream:
 
     def gather(self) -> None:
         """Fill the stand-in."""
-        self.stand_in.array()[...] = self.of.base.array()[self._places()]
+        self.stand_in.target()[...] = self.of.base.array()[self._places()]
 
     def scatter(self) -> None:
         """Write what the instruction left in the stand-in, and mark these elements alone as written."""
         places = self._places()
-        self.of.base.array()[places] = self.stand_in.array()
+        self.of.base.target()[places] = self.stand_in.array()
         taken = np.zeros(self.of.base.shape, bool)
         taken[places] = True
         mark_taken(self.of.base, taken)
