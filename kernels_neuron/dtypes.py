@@ -1,5 +1,6 @@
 """The one table of dtype names, and the only two conversions between torch tensors and numpy arrays."""
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,15 +44,15 @@ class Row:
     kind: str  # "float", "int", "uint", "bool" or "packed"
     largest: float
 
-    @property
+    @functools.cached_property
     def itemsize(self) -> int:
         return self.numpy.itemsize
 
-    @property
+    @functools.cached_property
     def is_float(self) -> bool:
         return self.kind == "float"
 
-    @property
+    @functools.cached_property
     def is_integer(self) -> bool:
         return self.kind in ("int", "uint", "bool")
 

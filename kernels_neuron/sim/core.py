@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import zlib
@@ -19,17 +20,22 @@ from kernels_neuron.settings import Settings
 
 from . import switches
 from .index import whole_numbers
+from .layout import Layout
 from .locate import caller, calling_frame, fail
 from .memory import Bytes, MemoryRegion, Storage
 from .products import Products
 from .random import Xorwow
 from .show import shown
 from .tensor import NkiTensor, row_major
-from .trace import Price, Record, Region, Tile, Trace
+from .trace import Price, Record, Tile, Trace
 from .turns import ALONE, Seat
 from .unwritten import UnknownSums, forget_readout, is_unwritten, only_fetches, run_over_unwritten
 
 MAX_TENSOR_DIMS = 5
+
+# without the call of Python code that a named tuple's own constructor makes
+_new_record = functools.partial(tuple.__new__, Record)
+_new_tile = functools.partial(tuple.__new__, Tile)
 
 
 @dataclass(slots=True)
@@ -55,6 +61,29 @@ class Step:
     hands_on: bool = False
     meets: bool = False
     meeting: tuple[object, ...] = ()
+
+
+class _Kind:
+    """What allocations of one shape, dtype and sort of memory have in common.
+
+    partitions, nbytes  on chip: partitions, and bytes of each; in HBM: 1, and all bytes
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: DType, on_chip: bool) -> None:
+        self.shape = shape
+        self.strides = row_major(shape)
+        self.dtype = dtype
+        item = ROWS[dtype].itemsize
+        self.partitions = shape[0] if on_chip else 1
+        self.nbytes = math.prod(shape[1:] if on_chip else shape) * item
+        self.layout: Layout | None = None
+
+    def whole(self, storage: Storage) -> NkiTensor:
+        """The view of a whole allocation of this kind."""
+        tensor = NkiTensor(storage, self.shape, self.strides, 0, self.dtype, self.layout)
+        if self.layout is None:
+            self.layout = tensor.layout
+        return tensor
 
 
 class NeuronCore:
@@ -105,7 +134,7 @@ class NeuronCore:
         self.products = Products()
         self._shared = shared if shared is not None else []
         self._next_shared = 0
-        self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}  # one object for the many tiles of one shape
+        self._kinds: dict[tuple[object, ...], _Kind] = {}  # by the shape, dtype and memory that a kernel asks for
         self._next_tile = seat.index << 32  # programs share HBM tensors, never tile ids
 
     # ---- allocation
@@ -119,8 +148,24 @@ class NeuronCore:
         address: tuple[int, int] | None = None,
     ) -> NkiTensor:
         """A new tensor whose bytes are unwritten."""
+        try:
+            kind = self._kinds[tuple(shape), dtype, buffer]
+        except (KeyError, TypeError):  # a new one, or one that cannot be
+            kind = self._kind(shape, dtype, buffer)
+            self._kinds[kind.shape, dtype, buffer] = kind
+        if buffer is MemoryRegion.shared_hbm and self._next_shared < len(self._shared):
+            return self._adopt_shared(kind)
+        there = None
+        if self.settings.execute:
+            there = Bytes(np.empty(kind.partitions * kind.nbytes, np.uint8).data, 0, kind.nbytes)
+        storage = self._new_storage(kind, buffer, name, address, there)
+        if buffer is MemoryRegion.shared_hbm:
+            self._shared.append(storage)
+            self._next_shared += 1
+        return kind.whole(storage)
+
+    def _kind(self, shape: Sequence[int], dtype: Any, buffer: MemoryRegion) -> _Kind:
         shape = _checked_shape(shape, buffer)
-        shape = self._shapes.setdefault(shape, shape)
         dtype = as_dtype(dtype)
         if not isinstance(buffer, MemoryRegion):
             fail("buffer-type", f"buffer takes nl.sbuf, nl.psum or an HBM region, got {buffer!r}")
@@ -130,65 +175,43 @@ class NeuronCore:
                 f"a {buffer.value} tile has at most {self.arch.partitions} partitions, got {list(shape)}",
                 "split the partition axis into tiles of nl.tile_size.pmax",
             )
-        if buffer is MemoryRegion.shared_hbm and self._next_shared < len(self._shared):
-            return self._adopt_shared(shape, dtype)
-        storage = self._new_storage(shape, dtype, buffer, name, address)
-        if buffer is MemoryRegion.shared_hbm:
-            self._shared.append(storage)
-            self._next_shared += 1
-        return _whole(storage, shape)
+        return _Kind(shape, dtype, buffer.on_chip)
 
-    def _adopt_shared(self, shape: tuple[int, ...], dtype: DType) -> NkiTensor:
+    def _adopt_shared(self, kind: _Kind) -> NkiTensor:
         storage = self._shared[self._next_shared]
         self._next_shared += 1
-        if storage.tile.shape != shape or storage.dtype != dtype:
+        if storage.tile.shape != kind.shape or storage.dtype != kind.dtype:
             fail(
                 "lnc-divergence",
-                f"program {self.program} allocates shared_hbm {dtype}{list(shape)} "
+                f"program {self.program} allocates shared_hbm {kind.dtype}{list(kind.shape)} "
                 f"where program 0 allocated {storage.tile}",
             )
         self.trace.tiles[storage.tile.id] = storage.tile
-        return _whole(storage, shape)
+        return kind.whole(storage)
 
     def _new_storage(
         self,
-        shape: tuple[int, ...],
-        dtype: DType,
+        kind: _Kind,
         buffer: MemoryRegion,
         name: str,
         address: tuple[int, int] | None,
-        data: np.ndarray | None = None,
+        there: Bytes | None,
+        is_input: bool = False,
     ) -> Storage:
-        item = ROWS[dtype].itemsize
-        partitions, nbytes = (shape[0], math.prod(shape[1:]) * item) if buffer.on_chip else (1, math.prod(shape) * item)
-        tile = Tile(
-            self._next_tile,
-            name,
-            buffer.value,
-            dtype,
-            shape,
-            partitions,
-            nbytes,
-            self.line(),
-            address,
-        )
+        number = self._next_tile
         self._next_tile += 1
-        is_input = data is not None
-        there: Bytes | None = None
-        if data is not None:
-            there = Bytes(data.data.toreadonly(), 0, nbytes, shared=True)
-        elif self.settings.execute:
-            there = Bytes(np.empty(partitions * nbytes, np.uint8).data, 0, nbytes)
-        storage = Storage(tile, buffer, dtype, there, is_input=is_input)
-        self.trace.tiles[tile.id] = tile
-        return storage
+        where, memory = self.line(), buffer.value
+        tile = _new_tile((number, name, memory, kind.dtype, kind.shape, kind.partitions, kind.nbytes, where, address))
+        self.trace.tiles[number] = tile
+        return Storage(tile, buffer, kind.dtype, there, is_input=is_input)
 
     def bind_input(
         self, array: np.ndarray, dtype: DType, name: str, buffer: MemoryRegion = MemoryRegion.shared_hbm
     ) -> Storage:
         """A kernel argument or constant in HBM over the bytes of `array`, which is contiguous and stays unchanged."""
         flat = array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
-        return self._new_storage(array.shape, dtype, buffer, name, None, flat)
+        there = Bytes(flat.data.toreadonly(), 0, flat.size, shared=True)
+        return self._new_storage(_Kind(array.shape, dtype, buffer.on_chip), buffer, name, None, there, is_input=True)
 
     def adopt_input(self, storage: Storage) -> None:
         """Share an argument bound by program 0."""
@@ -198,7 +221,7 @@ class NeuronCore:
 
     def line(self) -> int:
         """The index in trace.lines of the kernel's line that is running."""
-        frame = calling_frame(beyond=3)  # this one, and two at least that lead here
+        frame = calling_frame(beyond=4)  # this one, and three that lead here from a kernel
         code = frame.f_code
         # the line of a frame is found by walking a table, so once for each place; `code` is kept, its id stays its own
         place = (id(code), frame.f_lasti)
@@ -216,7 +239,11 @@ class NeuronCore:
         unknown: UnknownSums | None = None
         fetched: list[NkiTensor] = []  # unwritten operands of steps that only fetch, such as loads of weights
         for step in steps:
-            unwritten = [tensor for tensor in step.reads if not tensor.storage.written.whole and is_unwritten(tensor)]
+            reads, writes = step.reads, step.writes
+            unwritten: list[NkiTensor] = []
+            for tensor in reads:
+                if not tensor.storage.written.whole and is_unwritten(tensor):
+                    unwritten.append(tensor)
             if unwritten and only_fetches(self, step):
                 fetched, unwritten = unwritten, []
             elif fetched:
@@ -226,7 +253,7 @@ class NeuronCore:
             elif execute and step.effect is not None:
                 step.effect()
             marks = step.marks and (not unwritten or step.hands_on)
-            for tensor in step.writes:
+            for tensor in writes:
                 storage = tensor.storage
                 if marks and not storage.written.whole:
                     storage.written.add(tensor.region())
@@ -234,16 +261,26 @@ class NeuronCore:
                     storage.mm_written.add(tensor.region())
             if unknown is not None and not unwritten:
                 forget_readout(step, unknown)
-            reads, writes = _regions(step.reads), _regions(step.writes)
             trace.records.append(
-                Record._make((name, step.engine, step.price, reads, writes, instruction, where, step.macs))
+                _new_record(
+                    (
+                        name,
+                        step.engine,
+                        step.price,
+                        reads[0].regions() if len(reads) == 1 else tuple([tensor.region() for tensor in reads]),
+                        writes[0].regions() if len(writes) == 1 else tuple([tensor.region() for tensor in writes]),
+                        instruction,
+                        where,
+                        step.macs,
+                    )
+                )
             )
             if step.meeting:
-                self.trace.meetings[len(self.trace.records) - 1] = step.meeting
+                trace.meetings[len(trace.records) - 1] = step.meeting
             if self.programs > 1:
                 self._note_for_races(step)
             if self.settings.watch:
-                self._show_watched(name, step.writes)
+                self._show_watched(name, writes)
         return instruction
 
     def _note_for_races(self, step: Step) -> None:
@@ -262,10 +299,6 @@ class NeuronCore:
             if self.settings.execute and not {tile.name, self.trace.where(tile.where)}.isdisjoint(self.settings.watch):
                 file, line = caller()
                 sys.stdout.write(f"{file.rsplit('/', 1)[-1]}:{line}: {name} wrote {shown(tensor)}\n")
-
-
-def _regions(tensors: Sequence[NkiTensor]) -> tuple[Region, ...]:
-    return tensors[0].regions() if len(tensors) == 1 else tuple([tensor.region() for tensor in tensors])
 
 
 _ANSWERS: dict[tuple[object, ...], tuple[Arch, dict[Any, Any]]] = {}
@@ -298,10 +331,6 @@ def _checked_shape(shape: Sequence[int], buffer: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _whole(storage: Storage, shape: tuple[int, ...]) -> NkiTensor:
-    return NkiTensor(storage, shape, row_major(shape), 0, storage.dtype)
-
-
 def whole(storage: Storage) -> NkiTensor:
     """The view of a whole allocation."""
-    return _whole(storage, storage.tile.shape)
+    return NkiTensor(storage, storage.tile.shape, row_major(storage.tile.shape), 0, storage.dtype)

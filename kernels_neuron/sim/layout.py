@@ -1,20 +1,33 @@
 """What views have in common: how one lies in memory, as an object to look answers up by, and as runs of bytes."""
 
 import functools
+from typing import Any
 
 Key = tuple[object, ...]
 
-_LAYOUTS: dict[Key, object] = {}
+_LAYOUTS: dict[Key, "Layout"] = {}
 _MAX_LAYOUTS = 16384
 
 
-def layout(key: Key) -> object:
-    """The one object that stands for `key`; hashing that is quicker than hashing the key again and again."""
+class Layout:
+    """What views of one shape, strides, dtype, memory and start share; one object, which is quicker to hash than those.
+
+    extent  the fields of their trace.Region after the tile, None until somebody asks
+    """
+
+    __slots__ = ("extent",)
+
+    def __init__(self) -> None:
+        self.extent: tuple[Any, ...] | None = None
+
+
+def layout(key: Key) -> Layout:
+    """The one object that stands for `key`."""
     found = _LAYOUTS.get(key)
     if found is None:
         if len(_LAYOUTS) >= _MAX_LAYOUTS:
             _LAYOUTS.clear()
-        found = _LAYOUTS[key] = object()
+        found = _LAYOUTS[key] = Layout()
     return found
 
 

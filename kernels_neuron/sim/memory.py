@@ -83,7 +83,7 @@ class Storage:
         self.reader: Products | None = None
         self.is_input = is_input
         self.written = Coverage(tile, whole=is_input)
-        self.mm_written = Coverage(tile)
+        self.mm_written = Coverage(tile) if buffer is MemoryRegion.psum else _NEVER
         self.unwritten_read: str | None = None
 
     def table(self) -> np.ndarray:
@@ -133,6 +133,10 @@ class Coverage:
     def add(self, region: Region) -> None:
         """Take in `region`."""
         if self.whole or region in self.regions:
+            return
+        tile = self.tile
+        if region.width == tile.nbytes and region.p1 - region.p0 == tile.partitions:
+            self.whole, self.regions, self.mask = True, {}, None
             return
         if self.mask is not None:
             self._mark(region)
@@ -247,3 +251,7 @@ class Coverage:
         return np.ndarray(shape, table.dtype, table.data, region.p0 * table.shape[1] + region.lo, strides)
 
     _window = select
+
+
+# no matmul writes anywhere but to PSUM
+_NEVER = Coverage(Tile(-1, "", "", "", (), 0, 0, 0))

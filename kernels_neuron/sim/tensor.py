@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,9 @@ from .memory import Bytes, MemoryRegion, Storage
 from .switches import resolve
 from .trace import Region
 from .versions import refusing_newer_methods
+
+# without the call of Python code that a named tuple's own constructor makes
+_new_region = functools.partial(tuple.__new__, Region)
 
 MAX_VIEW_DIMS = 5  # partition and four free ones; NKI reference, NkiTensor
 
@@ -49,7 +53,13 @@ class NkiTensor(Arithmetic):
     )
 
     def __init__(
-        self, storage: Storage, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: DType
+        self,
+        storage: Storage,
+        shape: Sequence[int],
+        strides: Sequence[int],
+        offset: int,
+        dtype: DType,
+        layout: layout.Layout | None = None,
     ) -> None:
         self.storage = storage
         self.buffer: MemoryRegion = storage.buffer
@@ -64,7 +74,7 @@ class NkiTensor(Arithmetic):
         self._array: np.ndarray | None = None
         self._bytes: Bytes | None = None
         self._regions: tuple[Region] | None = None
-        self._layout: object | None = None
+        self._layout = layout
 
     # ---- attributes
 
@@ -117,7 +127,7 @@ class NkiTensor(Arithmetic):
         return True
 
     @property
-    def layout(self) -> object:
+    def layout(self) -> layout.Layout:
         """All that rules and prices look at: one object for views of one shape, strides, dtype, memory and start."""
         if self._layout is None:
             start = self.offset if self.on_chip else None  # where a view of HBM starts changes nothing
@@ -162,21 +172,26 @@ class NkiTensor(Arithmetic):
     def regions(self) -> tuple[Region]:
         """The same as the one operand of a step: a tuple that all records of this view share."""
         if self._regions is None:
-            self._regions = (self._make_region(),)
+            tile = self.storage.tile.id
+            if self.on_chip:
+                known = self._layout or self.layout
+                if known.extent is None:
+                    known.extent = self._extent()
+                self._regions = (_new_region((tile, *known.extent)),)
+            else:
+                width, steps = layout.runs(self.shape, self.strides, self.itemsize)
+                self._regions = (_new_region((tile, 0, 1, self.offset * self.itemsize, width, steps)),)
         return self._regions
 
-    def _make_region(self) -> Region:
+    def _extent(self) -> tuple[int, int, int, int, tuple[tuple[int, int], ...]]:
+        """First partition, one past the last, first byte, width and steps of an on-chip view."""
         item = self.itemsize
-        if not self.on_chip:
-            width, steps = layout.runs(self.shape, self.strides, item)
-            return Region(self.storage.tile.id, 0, 1, self.offset * item, width, steps)
         first, free_offset = divmod(self.offset, self.partition_stride)
         count = 1 if self.strides[0] == 0 else (self.shape[0] - 1) * (self.strides[0] // self.partition_stride) + 1
         if len(self.shape) == 2 and self.strides[1] == 1:
-            width, steps = self.shape[1] * item, ()
-        else:
-            width, steps = layout.runs(self.shape[1:], self.strides[1:], item)
-        return Region(self.storage.tile.id, first, first + count, free_offset * item, width, steps)
+            return first, first + count, free_offset * item, self.shape[1] * item, ()
+        width, steps = layout.runs(self.shape[1:], self.strides[1:], item)
+        return first, first + count, free_offset * item, width, steps
 
     # ---- views
 
@@ -226,7 +241,7 @@ class NkiTensor(Arithmetic):
             keep_at_least = 2 if self.on_chip else 1
             for position in dropped[::-1][max(0, keep_at_least - (len(shape) - len(dropped))) :]:
                 del shape[position], strides[position]
-        return self._view(shape, strides, offset)
+        return self._like(shape, strides, offset, self.dtype)
 
     def __setitem__(self, key: Any, value: NkiTensor) -> None:
         """Copy a tile into the view `self[key]`: by tensor_copy on chip, by DMA from or to HBM."""

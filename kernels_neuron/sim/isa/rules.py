@@ -30,16 +30,14 @@ def once_per_layout(check: Callable[..., Answer]) -> Callable[..., Answer]:
 
     @functools.wraps(check)
     def remembered(core: NeuronCore, *operands: Any) -> Answer:
-        key: list[Any] = [check]
-        for operand in operands:
-            kind = type(operand)
-            if kind is NkiTensor:
-                key.append(operand.layout)
-            elif issubclass(kind, NkiTensor):
-                return check(core, *operands)  # a dynamic view
-            else:
-                key += (kind, operand)  # True is no 1 and 1.0 no 1 to a check
-        place = tuple(key)
+        if (core.dynamic or core.indirect) and any(map(_is_more_than_a_view, operands)):
+            return check(core, *operands)
+        # with the types, as True is no 1 and 1.0 no 1 to a check
+        place = (
+            check,
+            *map(type, operands),
+            *[operand.layout if isinstance(operand, NkiTensor) else operand for operand in operands],
+        )
         try:
             answer = core.answers.get(place, _UNKNOWN)
         except TypeError:  # an operand that cannot be a key, and that the check refuses
@@ -53,6 +51,10 @@ def once_per_layout(check: Callable[..., Answer]) -> Callable[..., Answer]:
         return answer
 
     return remembered
+
+
+def _is_more_than_a_view(operand: Any) -> bool:
+    return isinstance(operand, NkiTensor) and type(operand) is not NkiTensor
 
 
 SBUF = (MemoryRegion.sbuf,)

@@ -41,7 +41,7 @@ class Instruction:
     since: tuple[int, ...] | None = None
     module: str = "isa"
     changed: tuple[int, ...] | None = None
-    flags: tuple[str, ...] = ()
+    flags: frozenset[str] = frozenset()
 
     @property
     def short(self) -> str:
@@ -57,9 +57,8 @@ class Instruction:
         core = core_or_none() or current_core(f"nki.{self.module}.{self.name}")
         if self.since is not None:
             require_version(core, f"nki.{self.module}.{self.name}", self.since)
-        for flag in self.flags:
-            if type(kwargs.get(flag, False)) is not bool:
-                _require_flag(self.name, flag, kwargs[flag])
+        if not self.flags.isdisjoint(kwargs):
+            _require_flags(self.name, self.flags, kwargs)
         if self.changed is not None and (version := api_version(core.settings.nki)) < self.changed:
             args, kwargs = (), self._as_called_in(version, args, kwargs)
         sources: tuple[NkiTensor, ...] = ()
@@ -134,12 +133,14 @@ def _enter(body: Body, dynamic: bool) -> Body:
     return body
 
 
-def _flags(signature: inspect.Signature) -> tuple[str, ...]:
-    return tuple(name for name, parameter in signature.parameters.items() if isinstance(parameter.default, bool))
+def _flags(signature: inspect.Signature) -> frozenset[str]:
+    return frozenset(name for name, parameter in signature.parameters.items() if isinstance(parameter.default, bool))
 
 
-def _require_flag(name: str, flag: str, value: Any) -> None:
-    if not isinstance(value, (bool, np.bool_)) and not (isinstance(value, int) and value in (0, 1)):
+def _require_flags(name: str, flags: frozenset[str], kwargs: dict[str, Any]) -> None:
+    for flag, value in kwargs.items():
+        if flag not in flags or isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
+            continue
         fail("flag", f"{name} takes True or False as {flag}, got {value!r}")
 
 
