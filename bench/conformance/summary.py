@@ -258,13 +258,15 @@ time fails.
   nowhere is counted as failing; most of the long cases have not run yet.
 
 {date}, library commit `{theirs}`, {minutes:.0f} minutes of processor time, {seconds:.1f} s the median case; the decided
-cases of the sample took {sample_minutes:.0f} minutes. Of the time, {spent}.
+cases of the sample took {sample_minutes:.0f} minutes, which two shards side by side halve on two cores. That is added
+up from runs on a busy machine, not taken in one go. Of the time, {spent}.
 Written by `bench/conformance/summary.py` from `bench/results/{results}`, one line of JSON a case.
 
 ```
 git clone -b 2.29_release https://github.com/aws-neuron/nki-library /tmp/nki-library
 pip install allpairspy
-python bench/conformance/run.py /tmp/nki-library --sample 400 --seed 0     # stratified by kernel
+python bench/conformance/run.py /tmp/nki-library --sample 400 --seed 0     # stratified by kernel; with --shard 1/2 and
+                                                                           # 2/2 in two processes it takes half as long
 python bench/conformance/run.py /tmp/nki-library --kernel rope_hf          # one kernel, all its cases
 python bench/conformance/run.py /tmp/nki-library --shard 1/8               # a share of everything
 python bench/conformance/summary.py /tmp/nki-library
@@ -297,10 +299,10 @@ Every mismatch that was looked into is a decision that the kernel's rounding tur
   bfloat16, which moves a logit by up to 0.003; the reference keeps float32. Of 2,048 tokens three have a fourth and
   fifth expert less than 0.0007 apart and are given the other one; all other tokens are within 0.82 of the tolerance.
   In the second case it is one of 16 tokens, 0.00009 apart, and the others are within 0.85.
-- `attention_block_tkg`, fp8: the test draws a cache whose logits reach 170, so that the softmax picks one key. The
-  kernel rounds a query to bfloat16 about eight times on its way, the reference never: 0.5 % of the query, 0.6 of a
-  logit. Where two keys are 1.8 apart, one head of eight, its cosine falls to 0.985; the others keep 0.99999. The case
-  has 0.9899 where 0.99 is asked. The cases that break V are in the list of those that pass nowhere.
+- `attention_block_tkg`, static quantization: the test draws a cache whose logits reach 170, so that the softmax picks
+  one key. The kernel rounds a query to bfloat16 about eight times on its way, the reference never: 0.5 % of the query,
+  0.6 of a logit. Where two keys are 1.8 apart, one head of eight, its cosine falls to 0.985; the others keep 0.99999.
+  The case has 0.9899 where 0.99 is asked. The cases that break V are in the list of those that pass nowhere.
 
 ## What the library taught the simulator
 
