@@ -20,13 +20,13 @@ from kernels_neuron.settings import Settings
 
 from . import switches
 from .index import whole_numbers
-from .layout import Layout
+from .layout import Layout, row_major
 from .locate import caller, calling_frame, fail
 from .memory import Bytes, MemoryRegion, Storage
 from .products import Products
 from .random import Xorwow
 from .show import shown
-from .tensor import NkiTensor, row_major
+from .tensor import NkiTensor
 from .trace import Price, Record, Tile, Trace
 from .turns import ALONE, Seat
 from .unwritten import UnknownSums, forget_readout, is_unwritten, only_fetches, run_over_unwritten
@@ -42,11 +42,14 @@ _new_tile = functools.partial(tuple.__new__, Tile)
 class Step:
     """What an instruction asks of one engine: its price, what it reads and writes, and the effect on those bytes.
 
+    An instruction that does the same again, as passes of TensorE do, yields the same object again.
+
     macs    multiply-accumulates, for TensorE steps
     matmul  True when `writes` come from the matmul data path, which PSUM accumulation rules look at
     marks   False when the instruction marks the bytes it wrote itself, because the data decides which they are
     hands_on  True when the instruction says itself which of the bytes it passes on were never written
     meets   True where the step waits for another program: accesses to what it `writes` are ordered around it
+    record   what is noted of the step; set when it is issued, unless it reads unwritten bytes
     meeting  what the step meets other programs for and who takes part, () for none; see Trace.meetings
     """
 
@@ -61,6 +64,7 @@ class Step:
     hands_on: bool = False
     meets: bool = False
     meeting: tuple[object, ...] = ()
+    record: Record | None = None
 
 
 class _Kind:
@@ -239,6 +243,9 @@ class NeuronCore:
         unknown: UnknownSums | None = None
         fetched: list[NkiTensor] = []  # unwritten operands of steps that only fetch, such as loads of weights
         for step in steps:
+            if step.record is not None:
+                trace.records.append(step.record)
+                continue
             reads, writes = step.reads, step.writes
             unwritten: list[NkiTensor] = []
             for tensor in reads:
@@ -261,20 +268,21 @@ class NeuronCore:
                     storage.mm_written.add(tensor.region())
             if unknown is not None and not unwritten:
                 forget_readout(step, unknown)
-            trace.records.append(
-                _new_record(
-                    (
-                        name,
-                        step.engine,
-                        step.price,
-                        reads[0].regions() if len(reads) == 1 else tuple([tensor.region() for tensor in reads]),
-                        writes[0].regions() if len(writes) == 1 else tuple([tensor.region() for tensor in writes]),
-                        instruction,
-                        where,
-                        step.macs,
-                    )
+            record = _new_record(
+                (
+                    name,
+                    step.engine,
+                    step.price,
+                    reads[0].regions() if len(reads) == 1 else tuple([tensor.region() for tensor in reads]),
+                    writes[0].regions() if len(writes) == 1 else tuple([tensor.region() for tensor in writes]),
+                    instruction,
+                    where,
+                    step.macs,
                 )
             )
+            trace.records.append(record)
+            if not unwritten and not fetched:
+                step.record = record
             if step.meeting:
                 trace.meetings[len(trace.records) - 1] = step.meeting
             if self.programs > 1:

@@ -12,10 +12,12 @@ from kernels_neuron.dtypes import ROWS, DType
 from kernels_neuron.dtypes import dtype as as_dtype
 
 from .context import current_core
+from .index import ap_counts
+from .layout import row_major
 from .locate import fail
 from .memory import MemoryRegion, Storage
 from .register import VirtualRegister, known
-from .tensor import NkiTensor, ap_counts, ap_steps, row_major
+from .tensor import NkiTensor, ap_steps
 from .unwritten import require_written
 
 if TYPE_CHECKING:

@@ -32,6 +32,45 @@ def whole_numbers(what: str, values: Sequence[Any]) -> tuple[int, ...]:
         fail("shape-type", f"{what} takes compile-time integers, got {values!r}", "use // rather than /")
 
 
+_USUAL = frozenset((slice, int))
+
+
+def indexed(tensor: NkiTensor, key: Any) -> tuple[list[int], list[int], int]:
+    """(shape, strides, offset) of `tensor[key]`; an int drops its dim, but for the partitions of a tile."""
+    keys: Sequence[Any] = key if type(key) is tuple else (key,)
+    if len(keys) != len(tensor.shape) or not _USUAL.issuperset(map(type, keys)):
+        keys = one_a_dim(key, tensor)
+    shape: list[int] = []
+    strides: list[int] = []
+    offset, on_chip = tensor.offset, tensor.on_chip
+    dropped: list[int] = []
+    for item, size, stride in zip(keys, tensor.shape, tensor.strides, strict=True):
+        dim = len(shape)
+        if type(item) is slice and item.step is None:
+            first, end = item.start, item.stop
+            if first is None:
+                first = 0
+            if end is None:
+                end = size
+            if type(first) is int and type(end) is int and 0 <= first < end <= size:
+                # the usual slice; all others are looked at one by one
+                offset += first * stride
+                shape.append(end - first)
+                strides.append(stride)
+                continue
+        start, count, step, drop = bounds(item, size, dim, tensor)
+        offset += start * stride
+        shape.append(count)
+        strides.append(stride * step)
+        if drop and not (on_chip and dim == 0):
+            dropped.append(dim)
+    if dropped:
+        keep_at_least = 2 if on_chip else 1
+        for position in dropped[::-1][max(0, keep_at_least - (len(shape) - len(dropped))) :]:
+            del shape[position], strides[position]
+    return shape, strides, offset
+
+
 def one_a_dim(key: Any, tensor: NkiTensor) -> list[Any]:
     """One index a dim."""
     keys, ndim = list(key) if isinstance(key, tuple) else [key], len(tensor.shape)
@@ -46,6 +85,8 @@ def one_a_dim(key: Any, tensor: NkiTensor) -> list[Any]:
 
 def bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int, int, bool]:
     """(start, count, step, drops the dim) of one index into a dim of `size`."""
+    if type(item) is int and 0 <= item < size:
+        return item, 1, 1, True
     if isinstance(item, Ds):
         start, stop, step = item.start, item.start + item.size, 1
     elif isinstance(item, slice):
@@ -73,3 +114,13 @@ def bounds(item: Any, size: int, dim: int, tensor: NkiTensor) -> tuple[int, int,
     if start == stop:
         fail("empty-slice", f"slice {start}:{stop} of dim {dim} of {tensor!r} holds no element", "skip the empty tile")
     return start, -(-(stop - start) // step), step, False
+
+
+def ap_counts(pattern: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """Counts of a pattern [[step, count], ...]."""
+    if not isinstance(pattern, Sequence) or not pattern or any(len(pair) != 2 for pair in pattern):
+        fail("pattern", f"ap takes [[step, count], ...] as pattern, got {pattern!r}")
+    counts = whole_numbers("a pattern", [count for _, count in pattern])
+    if min(counts) < 1:
+        fail("pattern", f"ap takes counts of at least 1, got {pattern!r}")
+    return counts

@@ -1,6 +1,7 @@
 """What views have in common: how one lies in memory, as an object to look answers up by, and as runs of bytes."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 Key = tuple[object, ...]
@@ -51,3 +52,12 @@ def runs(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tup
         else:
             steps.append((stride, count))
     return width, tuple(reversed(steps))
+
+
+def row_major(shape: Sequence[int], innermost: int = 1) -> tuple[int, ...]:
+    """Strides of a dense row-major tensor whose last dim has the stride `innermost`."""
+    strides = []
+    for count in reversed(shape):
+        strides.append(innermost)
+        innermost *= count
+    return tuple(reversed(strides))

@@ -95,20 +95,15 @@ def _joined(lefts: list[np.ndarray], rights: list[np.ndarray]) -> tuple[np.ndarr
     if len(lefts) == 1:
         return array.f32(lefts[0]), array.f32(rights[0])
     in_turn = False
-    for pieces in (rights, lefts):
-        if _view(pieces, in_turn=False) is not None:
-            break
-        if _view(pieces, in_turn=True) is not None:
-            in_turn = True
-            break
-    return _rows(lefts, in_turn), _rows(rights, in_turn)
+    left, right = _view(lefts, in_turn), _view(rights, in_turn)
+    if left is None and right is None:
+        left, right = _view(lefts, in_turn=True), _view(rights, in_turn=True)
+        in_turn = left is not None or right is not None
+    return _copied(lefts, in_turn) if left is None else left, _copied(rights, in_turn) if right is None else right
 
 
-def _rows(pieces: list[np.ndarray], in_turn: bool) -> np.ndarray:
+def _copied(pieces: list[np.ndarray], in_turn: bool) -> np.ndarray:
     """The rows of all pieces: one piece after the other, or row 0 of each, then row 1 of each (`in_turn`)."""
-    found = _view(pieces, in_turn)
-    if found is not None:
-        return found
     columns = pieces[0].shape[1]
     if in_turn:
         turns = np.empty((len(pieces[0]), len(pieces), columns), np.float32)

@@ -26,6 +26,7 @@ from .memory import MemoryRegion, Storage
 from .place import place
 from .races import overlapping_writes
 from .tensor import NkiTensor
+from .threads import torch_on_one_thread
 from .trace import Trace
 from .turns import ALONE, Seat, Turns
 
@@ -151,7 +152,7 @@ def simulate_ranks(
     scope = current_scope()
     with using(chip(arch) if arch is not None else scope.arch, settings or scope.settings) as runs:
         scope_here = current_scope()
-        with launching(scope_here), fewer_collections():
+        with launching(scope_here), fewer_collections(), torch_on_one_thread():
             outputs = launch_ranks(jit(kernel), calls, scope_here)
     scope.runs.extend(runs)
     return outputs
@@ -159,7 +160,7 @@ def simulate_ranks(
 
 def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> Any:
     """Run all programs of one launch and return the outputs in the caller's kind."""
-    with launching(scope), fewer_collections():
+    with launching(scope), fewer_collections(), torch_on_one_thread():
         return launch_ranks(kernel, [(args, kwargs)], scope)[0]
 
 

@@ -16,7 +16,7 @@ from kernels_neuron.dtypes import dtype as as_dtype
 from . import array, layout
 from .arithmetic import Arithmetic
 from .context import current_scope
-from .index import bounds, one_a_dim, whole_numbers
+from .index import ap_counts, bounds, indexed, whole_numbers
 from .locate import fail
 from .memory import Bytes, MemoryRegion, Storage
 from .switches import resolve
@@ -220,27 +220,7 @@ class NkiTensor(Arithmetic):
         return dim
 
     def __getitem__(self, key: Any) -> NkiTensor:
-        shape, strides, offset = list(self.shape), list(self.strides), self.offset
-        dropped: list[int] = []
-        for dim, item in enumerate(one_a_dim(key, self)):
-            if type(item) is slice and item.step is None:
-                first = 0 if item.start is None else item.start
-                end = shape[dim] if item.stop is None else item.stop
-                if type(first) is int and type(end) is int and 0 <= first < end <= shape[dim]:
-                    # the usual slice; all others are looked at one by one
-                    offset += first * strides[dim]
-                    shape[dim] = end - first
-                    continue
-            start, count, step, drop = bounds(item, shape[dim], dim, self)
-            offset += start * strides[dim]
-            if drop and not (self.on_chip and dim == 0):
-                dropped.append(dim)
-            shape[dim] = count
-            strides[dim] *= step
-        if dropped:
-            keep_at_least = 2 if self.on_chip else 1
-            for position in dropped[::-1][max(0, keep_at_least - (len(shape) - len(dropped))) :]:
-                del shape[position], strides[position]
+        shape, strides, offset = indexed(self, key)
         return self._like(shape, strides, offset, self.dtype)
 
     def __setitem__(self, key: Any, value: NkiTensor) -> None:
@@ -322,7 +302,7 @@ class NkiTensor(Arithmetic):
         """One dim split into several; one of them may be -1."""
         dim = self._free_dim(dim, "reshape_dim")
         sizes = _fill_minus_one(shape, self.shape[dim], self)
-        strides = row_major(sizes, self.strides[dim])
+        strides = layout.row_major(sizes, self.strides[dim])
         return self._view(
             self.shape[:dim] + sizes + self.shape[dim + 1 :], self.strides[:dim] + strides + self.strides[dim + 1 :]
         )
@@ -365,7 +345,7 @@ class NkiTensor(Arithmetic):
         probe = np.lib.stride_tricks.as_strided(np.empty(0, np.int8), shape, strides)
         try:
             with np.errstate(all="ignore"):
-                return tuple(probe.reshape(sizes, copy=False).strides) if self.size else row_major(sizes)
+                return tuple(probe.reshape(sizes, copy=False).strides) if self.size else layout.row_major(sizes)
         except ValueError:
             fail(
                 "view-reshape",
@@ -469,31 +449,12 @@ class NkiTensor(Arithmetic):
         """Row-major dense; on chip the partition axis is not looked at."""
         shape, strides = (self.shape[1:], self.strides[1:]) if self.on_chip else (self.shape, self.strides)
         return all(
-            have == want for have, want, count in zip(strides, row_major(shape), shape, strict=True) if count > 1
+            have == want for have, want, count in zip(strides, layout.row_major(shape), shape, strict=True) if count > 1
         )
 
     def is_indirect(self) -> bool:
-        """Whether the address is known only when an instruction runs."""
+        """Whether an address is known only when an instruction runs."""
         return False
-
-
-def row_major(shape: Sequence[int], innermost: int = 1) -> tuple[int, ...]:
-    """Strides of a dense row-major tensor whose last dim has the stride `innermost`."""
-    strides = []
-    for count in reversed(shape):
-        strides.append(innermost)
-        innermost *= count
-    return tuple(reversed(strides))
-
-
-def ap_counts(pattern: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Counts of a pattern [[step, count], ...]."""
-    if not isinstance(pattern, Sequence) or not pattern or any(len(pair) != 2 for pair in pattern):
-        fail("pattern", f"ap takes [[step, count], ...] as pattern, got {pattern!r}")
-    counts = whole_numbers("a pattern", [count for _, count in pattern])
-    if min(counts) < 1:
-        fail("pattern", f"ap takes counts of at least 1, got {pattern!r}")
-    return counts
 
 
 def ap_steps(tensor: NkiTensor, pattern: Sequence[Sequence[int]], new: DType) -> list[int]:

@@ -81,6 +81,15 @@ def test_both_operands_keep_one_order_of_rows_where_only_one_can_be_seen_without
         np.testing.assert_array_equal(joined[0].T @ joined[1], expected)
 
 
+def test_operands_of_different_heights_are_put_one_after_the_other(rng):
+    lefts, rights = (
+        [rng.integers(-4, 5, (rows, columns)).astype(np.float32) for rows in (4, 4, 3)] for columns in (5, 7)
+    )
+    left, right = _joined(lefts, rights)
+    np.testing.assert_array_equal(left, np.concatenate(lefts))
+    np.testing.assert_array_equal(right, np.concatenate(rights))
+
+
 def test_more_sums_than_banks_and_longer_ones_than_are_kept_are_made(machine, rng):
     bench = machine()
     ones = bench.tile(np.ones((4, 4)))

@@ -60,18 +60,15 @@ def nc_matmul(
         else:
             accumulate_into(core, dst, _product(core, stationary, moving, is_transpose, perf_mode), adds)
 
-    for index in range(plan.passes):
-        last = index == plan.passes - 1
-        yield Step("tensor", plan.load, reads=(stationary,))
-        yield Step(
-            "tensor",
-            plan.product,
-            reads=(moving,),
-            writes=(dst,),
-            effect=effect if last else None,
-            macs=plan.macs if last else 0,
-            matmul=True,
-        )
+    load = Step("tensor", plan.load, reads=(stationary,))
+    if plan.passes > 1:
+        # the data passes more than once and has its effect in the end
+        more = Step("tensor", plan.product, reads=(moving,), writes=(dst,), matmul=True)
+        for _ in range(plan.passes - 1):
+            yield load
+            yield more
+    yield load
+    yield Step("tensor", plan.product, reads=(moving,), writes=(dst,), effect=effect, macs=plan.macs, matmul=True)
 
 
 class _Plan(NamedTuple):
