@@ -117,8 +117,6 @@ def _print_rules(json: bool) -> None:
         for word in ("why", "fix"):
             if each[word]:
                 print(f"    {word}: {each[word]}")
-    print(
-        "\nand, for calls whose operands the text fixes and for --run, the simulator's rules, all of them errors:"
-    )
+    print("\nand, for calls whose operands the text fixes and for --run, the simulator's rules, all of them errors:")
     for id, of_run in RULES.items():
         print(f"{id}: {of_run.says} (NKI {of_run.versions}; chips {of_run.chips}) [{of_run.source}]")
