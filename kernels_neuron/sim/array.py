@@ -116,8 +116,6 @@ def torch_unary(name: str) -> Callable[[np.ndarray], np.ndarray]:
     def call(values: np.ndarray) -> np.ndarray:
         import torch
 
-        # torch warns of arrays that it may not write to
-        dense = np.require(values, requirements=["C", "W"])
-        return getattr(torch, name)(torch.from_numpy(dense)).numpy()
+        return getattr(torch, name)(_tensor(values)).numpy()
 
     return call

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -153,7 +154,8 @@ class NeuronCore:
     ) -> NkiTensor:
         """A new tensor whose bytes are unwritten."""
         try:
-            kind = self._kinds[tuple(shape), dtype, buffer]
+            # 8.0 is equal to 8 and no size
+            kind = self._kinds[tuple(map(operator.index, shape)), dtype, buffer]
         except (KeyError, TypeError):  # a new one, or one that cannot be
             kind = self._kind(shape, dtype, buffer)
             self._kinds[kind.shape, dtype, buffer] = kind

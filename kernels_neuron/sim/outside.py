@@ -38,7 +38,7 @@ class OutsideTensor(NkiTensor):
     def array(self) -> np.ndarray:
         self._refuse()
 
-    def region(self) -> Region:
+    def regions(self) -> tuple[Region]:
         self._refuse()
 
     def view(self, dtype: Any) -> NkiTensor:

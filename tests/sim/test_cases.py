@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kernels_neuron.errors import KernelError
+from kernels_neuron.settings import Settings
 from kernels_neuron.sim import shim
 from kernels_neuron.sim.races import RaceWarning, ScatterWarning
 from kernels_neuron.sim.run import jit, simulate
@@ -241,3 +242,30 @@ def test_a_scattered_sum_that_repeats_an_index_is_flagged():
 
     with pytest.warns(ScatterWarning, match="dma_compute scatters rows 0 and 2 to row 1"):
         simulate(adds, np.ones((4, 4), np.float32), np.array([[1], [2], [1], [3]], np.uint32))
+
+
+@jit
+def reads_past_its_tile(x):
+    """A copy of a pattern whose last four elements lie beyond the tile."""
+    y = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    tile, copy = (nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.sbuf) for _ in range(2))
+    nisa.dma_copy(dst=tile, src=x)
+    nisa.tensor_copy(dst=copy, src=tile.ap([[8, 128], [1, 8]], offset=4))
+    nisa.dma_copy(dst=y, src=copy)
+    return y
+
+
+@jit
+def one_size_is_a_fraction(x):
+    """A tile of 8 columns, then one of 8.0."""
+    nl.ndarray((128, 8), dtype=x.dtype, buffer=nl.sbuf)
+    nl.ndarray((128, 8.0), dtype=x.dtype, buffer=nl.sbuf)
+    return x
+
+
+@pytest.mark.parametrize("execute", [True, False])
+@pytest.mark.parametrize(
+    ("kernel", "rule"), [(reads_past_its_tile, "out-of-bounds"), (one_size_is_a_fraction, "shape-type")]
+)
+def test_what_was_right_before_does_not_make_a_call_right_that_is_not(kernel, rule, execute):
+    refused(rule, kernel, np.zeros((128, 8), np.float32), settings=Settings(execute=execute))
