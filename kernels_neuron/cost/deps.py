@@ -140,7 +140,7 @@ class _State:
 
     def __init__(self, tile: Tile, place: Place | None, space: Space) -> None:
         self.space, self.place = space, place
-        self.whole = space.number(Region(tile.id, 0, tile.partitions, 0, tile.nbytes), place)
+        self.whole = space.box(tile, place)
         self.box = space.regions[self.whole]
         self.accesses: dict[int, int] = {}
         self.grid: _Grid | None = None

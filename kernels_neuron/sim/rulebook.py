@@ -14,7 +14,6 @@ _PATTERNS = "NKI access pattern guide"
 _DGE = "NKI DGE guide"
 _LOOPS = "NKI dynamic loops guide"
 _SIMULATOR = "NKI CPU simulator guide, which has no such check"
-_PYTHON = "Python"
 _OURS = "a limit of this simulator"
 
 

@@ -13,8 +13,6 @@ from .tuned import TUNED
 # those of common/matmul.py, and, of one partition, the bytes of image rows of three steps; weight is loaded before the
 # image, as it may have to be turned
 TILES = {**product.TILES, "rows_first": 0, "panel_bytes": 32768, "image_bytes": 98304}
-# dims of one access pattern
-MAX_DIMS = 5
 
 
 @nki.jit
