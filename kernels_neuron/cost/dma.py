@@ -1,9 +1,9 @@
 """The 16 DMA engines as servers: descriptors of at most 4 KiB, first in first out in a ring, rings taking turns.
 
 Engines that get the same share of every transfer run in step, so one lane stands for all of them. A lane's rings share
-its time evenly, which is what taking turns packet by packet amounts to. A packet that stalls holds its engine. So a delay
-can end a launch earlier: another ring has the engines to itself for a while, and a load that now finds its ring busy
-does not pay for waking it.
+its time evenly, which is what taking turns packet by packet amounts to. A packet that stalls holds its engine.
+So a delay can end a launch earlier: another ring has the engines to itself for a while, and a load that now finds its
+ring busy does not pay for waking it.
 """
 
 from collections import deque

@@ -37,6 +37,12 @@ def f32(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32)
 
 
+def widen(array: np.ndarray, target: np.ndarray) -> None:
+    """Put `array`, widened to float32, into `target`."""
+    # ml_dtypes is quick on bfloat16 alone
+    target[...] = array if array.dtype == _BF16 else f32(array)
+
+
 def store(target: np.ndarray, values: np.ndarray, dtype: DType, fp8_overflow: Any = "format") -> None:
     """Round float32 `values` into `target`, whose NKI dtype is `dtype`, as an engine writes a result.
 

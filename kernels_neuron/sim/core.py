@@ -23,7 +23,7 @@ from . import switches
 from .index import whole_numbers
 from .layout import Layout, row_major
 from .locate import caller, calling_frame, fail
-from .memory import Bytes, MemoryRegion, Storage
+from .memory import FRESH, Bytes, MemoryRegion, Storage
 from .products import Products
 from .random import Xorwow
 from .show import shown
@@ -69,16 +69,18 @@ class Step:
 
 
 class _Kind:
-    """What allocations of one shape, dtype and sort of memory have in common.
+    """What allocations of one shape, dtype and memory have in common.
 
     partitions, nbytes  on chip: partitions, and bytes of each; in HBM: 1, and all bytes
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: DType, on_chip: bool) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: DType, buffer: MemoryRegion) -> None:
         self.shape = shape
         self.strides = row_major(shape)
         self.dtype = dtype
-        item = ROWS[dtype].itemsize
+        self.buffer = buffer
+        self.memory: str = buffer.value
+        item, on_chip = ROWS[dtype].itemsize, buffer.on_chip
         self.partitions = shape[0] if on_chip else 1
         self.nbytes = math.prod(shape[1:] if on_chip else shape) * item
         self.layout: Layout | None = None
@@ -161,10 +163,9 @@ class NeuronCore:
             self._kinds[kind.shape, dtype, buffer] = kind
         if buffer is MemoryRegion.shared_hbm and self._next_shared < len(self._shared):
             return self._adopt_shared(kind)
-        there = None
+        storage = self._new_storage(kind, name, address, None)
         if self.settings.execute:
-            there = Bytes(np.empty(kind.partitions * kind.nbytes, np.uint8).data, 0, kind.nbytes)
-        storage = self._new_storage(kind, buffer, name, address, there)
+            storage.due = FRESH
         if buffer is MemoryRegion.shared_hbm:
             self._shared.append(storage)
             self._next_shared += 1
@@ -181,7 +182,7 @@ class NeuronCore:
                 f"a {buffer.value} tile has at most {self.arch.partitions} partitions, got {list(shape)}",
                 "split the partition axis into tiles of nl.tile_size.pmax",
             )
-        return _Kind(shape, dtype, buffer.on_chip)
+        return _Kind(shape, dtype, buffer)
 
     def _adopt_shared(self, kind: _Kind) -> NkiTensor:
         storage = self._shared[self._next_shared]
@@ -198,7 +199,6 @@ class NeuronCore:
     def _new_storage(
         self,
         kind: _Kind,
-        buffer: MemoryRegion,
         name: str,
         address: tuple[int, int] | None,
         there: Bytes | None,
@@ -206,10 +206,9 @@ class NeuronCore:
     ) -> Storage:
         number = self._next_tile
         self._next_tile += 1
-        where, memory = self.line(), buffer.value
-        tile = _new_tile((number, name, memory, kind.dtype, kind.shape, kind.partitions, kind.nbytes, where, address))
-        self.trace.tiles[number] = tile
-        return Storage(tile, buffer, kind.dtype, there, is_input=is_input)
+        size = kind.partitions, kind.nbytes, self.line(), address
+        tile = self.trace.tiles[number] = _new_tile((number, name, kind.memory, kind.dtype, kind.shape, *size))
+        return Storage(tile, kind.buffer, kind.dtype, there, is_input=is_input)
 
     def bind_input(
         self, array: np.ndarray, dtype: DType, name: str, buffer: MemoryRegion = MemoryRegion.shared_hbm
@@ -217,7 +216,7 @@ class NeuronCore:
         """A kernel argument or constant in HBM over the bytes of `array`, which is contiguous and stays unchanged."""
         flat = array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
         there = Bytes(flat.data.toreadonly(), 0, flat.size, shared=True)
-        return self._new_storage(_Kind(array.shape, dtype, buffer.on_chip), buffer, name, None, there, is_input=True)
+        return self._new_storage(_Kind(array.shape, dtype, buffer), name, None, there, is_input=True)
 
     def adopt_input(self, storage: Storage) -> None:
         """Share an argument bound by program 0."""
@@ -264,6 +263,7 @@ class NeuronCore:
             marks = step.marks and (not unwritten or step.hands_on)
             for tensor in writes:
                 storage = tensor.storage
+                storage.stored = True
                 if marks and not storage.written.whole:
                     storage.written.add(tensor.region())
                 if step.matmul and not storage.mm_written.whole:

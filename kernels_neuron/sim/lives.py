@@ -22,10 +22,11 @@ def lives(trace: Trace) -> list[Life]:
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for index, record in enumerate(trace.records):
-        for region in (*record.reads, *record.writes):
-            first.setdefault(region.tile, index)
-            last[region.tile] = index
-    on_chip = [tile for tile in trace.tiles.values() if tile.on_chip and tile.id in first]
-    return sorted(
-        (Life(tile, first[tile.id], last[tile.id]) for tile in on_chip), key=lambda life: (life.first, life.tile.id)
-    )
+        for region in record.reads + record.writes:
+            tile = region.tile
+            if tile not in last:
+                first[tile] = index
+            last[tile] = index
+    on_chip = {tile.id: tile for tile in trace.tiles.values() if tile.on_chip}
+    found = [Life(on_chip[tile], begin, last[tile]) for tile, begin in first.items() if tile in on_chip]
+    return sorted(found, key=lambda life: (life.first, life.tile.id))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from kernels_neuron.dtypes import DType
 
 from .trace import Region, Tile
-
-if TYPE_CHECKING:
-    from .products import Products
 
 
 class MemoryRegion(enum.Enum):
@@ -25,6 +22,8 @@ class MemoryRegion(enum.Enum):
 
     def __init__(self, value: str) -> None:
         self.on_chip = value in ("sbuf", "psum")
+
+    __hash__ = object.__hash__  # each member is one object: quicker to look up by
 
     def __repr__(self) -> str:
         return f"nl.{self.value}"
@@ -46,11 +45,38 @@ class Bytes:
         self.shared = shared
 
 
-class Storage:
-    """One allocation. Its bytes are None in a price-only run, and while sums are `due`.
+class Due(Protocol):
+    """Who makes bytes that nobody has looked at yet."""
 
-    due     whose products go here as soon as somebody looks: products.Products
+    def make(self, storage: Storage) -> None:
+        """Give `storage` its bytes; they are due no more."""
+
+
+class Reader(Protocol):
+    """Who may still read bytes that it has not copied."""
+
+    def make_all(self) -> None:
+        """Read them all now."""
+
+
+class _Fresh:
+    """Makes bytes that hold anything: memory is taken when it is first used, and never where a load shares its own."""
+
+    def make(self, storage: Storage) -> None:
+        tile = storage.tile
+        storage.bytes = Bytes(np.empty(tile.partitions * tile.nbytes, np.uint8).data, 0, tile.nbytes)
+        storage.due = None
+
+
+FRESH = _Fresh()
+
+
+class Storage:
+    """One allocation. Its bytes are None while they are `due`, and in a price-only run.
+
+    due     who makes the bytes as soon as somebody looks: FRESH, or products.Products whose sums go here
     reader  whose products may still read these bytes
+    stored  whether any step wrote here
 
     written, mm_written  bytes ever written, and bytes ever written by a matmul: exact, but kept as "everything" or as a
                          short list of regions while that is enough, so that the usual whole-tile access costs nothing
@@ -66,6 +92,7 @@ class Storage:
         "mm_written",
         "on_chip",
         "reader",
+        "stored",
         "tile",
         "unwritten_read",
         "written",
@@ -79,8 +106,9 @@ class Storage:
         self.on_chip = buffer.on_chip
         self.dtype = dtype
         self.bytes = bytes
-        self.due: Products | None = None
-        self.reader: Products | None = None
+        self.due: Due | None = None
+        self.reader: Reader | None = None
+        self.stored = False
         self.is_input = is_input
         self.written = Coverage(tile, whole=is_input)
         self.mm_written = Coverage(tile) if buffer is MemoryRegion.psum else _NEVER
@@ -90,6 +118,11 @@ class Storage:
         """The bytes, [partitions, bytes]; not to be written to where they are shared."""
         tile, there = self.tile, self.look()
         return np.ndarray((tile.partitions, tile.nbytes), np.uint8, there.buffer, there.start, (there.pitch, 1))
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there are bytes to look at, as there are but in a price-only run."""
+        return self.bytes is not None or self.due is not None
 
     def look(self) -> Bytes:
         """The bytes, with everything in them that is due."""
@@ -105,6 +138,10 @@ class Storage:
             self.reader = None
         if self.look().shared:
             self.bytes = Bytes(self.table().copy().data, 0, self.tile.nbytes)
+
+    def lie_on(self, there: Bytes) -> None:
+        """Hold the values that lie `there`, whatever was here before."""
+        self.bytes, self.due = there, None
 
 
 class Coverage:

@@ -120,12 +120,19 @@ def _sweep(
         while ends and ends[0][0] < life.first:
             _, span = heapq.heappop(ends)
             del spans[bisect.bisect_left(spans, span)]
-        reserved = [_span(other, places) for other in pinned if _shares(other, life)]
-        byte = _gap(life.tile.nbytes, spans, reserved, pointer if rotate else 0, capacity)
-        if byte is None:
-            return None
-        found[life.tile.id] = at.setdefault(byte, Place("sbuf", 0, byte))
-        pointer = byte + life.tile.nbytes
+        nbytes = life.tile.nbytes
+        byte = _aligned(pointer)
+        after = bisect.bisect_left(spans, (byte, 0))
+        ahead = spans[after][0] if after < len(spans) else capacity
+        if not rotate or pinned or byte + nbytes > ahead or (after and spans[after - 1][1] > byte):
+            # not the usual case, in which nothing lies at the pointer
+            reserved = [_span(other, places) for other in pinned if _shares(other, life)]
+            gap = _gap(nbytes, spans, reserved, pointer if rotate else 0, capacity)
+            if gap is None:
+                return None
+            byte = gap
+        found[life.tile.id] = at.get(byte) or at.setdefault(byte, Place("sbuf", 0, byte))
+        pointer = byte + nbytes
         span = (byte, pointer)
         bisect.insort(spans, span)
         heapq.heappush(ends, (life.last, span))

@@ -275,7 +275,8 @@ def _finish(kernel: Kernel, rank: _Rank, scope: Scope) -> Any:
     if nothing:
         return None
     device = _torch_device(rank.arguments)
-    host = [_to_host(tensor, device) for tensor in outputs]
+    given: set[Storage] = set()  # whose memory the caller has got
+    host = [_to_host(tensor, device, given) for tensor in outputs]
     return tuple(host) if isinstance(rank.result, (tuple, list)) else host[0]
 
 
@@ -362,8 +363,7 @@ def _host_array(value: Any, name: str) -> np.ndarray:
 
 def _written_arguments(rank: _Rank) -> dict[str, Storage]:
     """The arguments that the kernel writes into, by name."""
-    touched = {region.tile for core in rank.cores for record in core.trace.records for region in record.writes}
-    return {name: storage for name, storage in rank.bound.items() if storage.tile.id in touched}
+    return {name: storage for name, storage in rank.bound.items() if storage.stored}
 
 
 def _copy_back(arguments: dict[str, Any], written: dict[str, Storage], execute: bool) -> None:
@@ -433,10 +433,17 @@ def _check_fully_written(kernel: Kernel, output: NkiTensor, core: NeuronCore) ->
         )
 
 
-def _to_host(tensor: NkiTensor, device: Any) -> Any:
-    """An output in the caller's kind: a tensor on `device`, or an array where that is None."""
-    if tensor.storage.bytes is None:
+def _to_host(tensor: NkiTensor, device: Any, given: set[Storage]) -> Any:
+    """An output in the caller's kind: a tensor on `device`, or an array where that is None.
+
+    It is the memory of the allocation where that is all the output's and is in nobody's hands, else a copy.
+    """
+    storage = tensor.storage
+    if not storage.has_values:
         array = np.zeros(tensor.shape, tensor.dtype.numpy)
-    else:
+    elif storage.look().shared or storage in given or tensor.shape != storage.tile.shape or not tensor.is_contiguous():
         array = np.array(tensor.array(), copy=True)
+    else:
+        array = tensor.array()
+        given.add(storage)
     return array if device is None else as_tensor(array).to(device)

@@ -18,7 +18,7 @@ _SHOWN = 96  # elements; of more, the corners are shown
 
 def shown(tensor: NkiTensor) -> str:
     """The tile's name, memory, dtype and shape, and below its values; `--` where nothing was written."""
-    if tensor.is_indirect() or tensor.storage.bytes is None:
+    if tensor.is_indirect() or not tensor.storage.has_values:
         why = "an address that is known only when it runs" if tensor.is_indirect() else "no values in a price-only run"
         return f"{tensor!r}, {why}"
     values = tensor.array()

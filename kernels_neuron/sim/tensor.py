@@ -143,17 +143,21 @@ class NkiTensor(Arithmetic):
         if there is None:
             there = self.storage.look()
         if self._bytes is not there:
-            item, start = self.itemsize, self.offset * self.itemsize
-            strides = [stride * item for stride in self.strides]
-            nbytes = self.storage.tile.nbytes
-            if there.pitch != nbytes:
-                partition, start = divmod(start, nbytes)
-                start += partition * there.pitch
-                strides[0] = strides[0] // nbytes * there.pitch
-            dtype = ROWS[self.dtype].numpy
-            self._array = np.ndarray(self.shape, dtype, there.buffer, there.start + start, strides)
+            start, strides = self.within(there)
+            self._array = np.ndarray(self.shape, ROWS[self.dtype].numpy, there.buffer, start, strides)
             self._bytes = there
         return self._array  # type: ignore[return-value]
+
+    def within(self, there: Bytes) -> tuple[int, list[int]]:
+        """(first byte, strides in bytes) of the view in the buffer of `there`, where its storage lies or once lay."""
+        item, start = self.itemsize, self.offset * self.itemsize
+        strides = [stride * item for stride in self.strides]
+        nbytes = self.storage.tile.nbytes
+        if there.pitch != nbytes:
+            partition, start = divmod(start, nbytes)
+            start += partition * there.pitch
+            strides[0] = strides[0] // nbytes * there.pitch
+        return there.start + start, strides
 
     def target(self) -> np.ndarray:
         """The same, to be written to."""

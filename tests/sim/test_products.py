@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels_neuron.sim.products import _joined
+from kernels_neuron.sim.memory import Bytes
+from kernels_neuron.sim.products import Rows, Widened, joined, rows_of
 
 SLICES = [(0, 8), (0, 4), (4, 8), (2, 6)]
 
@@ -60,34 +61,61 @@ def play(bench, dtype, program):
         np.testing.assert_array_equal(tile.array(), expected)
 
 
+def pieces_of(base, pieces):
+    """Views of the array `base` as rows in its memory."""
+    buffer, first = base.data.cast("B"), base.ctypes.data
+    return [Rows(buffer, each.ctypes.data - first, each.strides[0], *each.shape, each.dtype) for each in pieces]
+
+
 def test_rows_at_one_distance_are_not_copied(rng):
     left, right = rng.standard_normal((12, 5)).astype(np.float32), rng.standard_normal((12, 7)).astype(np.float32)
     one_after_the_other = [np.split(operand, [4, 8, 11]) for operand in (left, right)]
     in_turn = [[operand.reshape(4, 3, -1)[:, k] for k in range(3)] for operand in (left, right)]
     for pieces in (one_after_the_other, in_turn):
-        joined = _joined(*pieces)
-        assert np.shares_memory(joined[0], left) and np.shares_memory(joined[1], right)
-        np.testing.assert_array_equal(joined[0].T @ joined[1], left.T @ right)
+        found = joined(pieces_of(left, pieces[0]), pieces_of(right, pieces[1]))
+        assert np.shares_memory(found[0], left) and np.shares_memory(found[1], right)
+        np.testing.assert_array_equal(found[0].T @ found[1], left.T @ right)
 
 
 @pytest.mark.parametrize("kind", [np.float32, ml_dtypes.bfloat16])
 def test_both_operands_keep_one_order_of_rows_where_only_one_can_be_seen_without_a_copy(rng, kind):
     left, right = rng.integers(-4, 5, (12, 5)).astype(kind), rng.integers(-4, 5, (12, 7)).astype(np.float32)
-    in_turn = [right.reshape(4, 3, -1)[:, k] for k in range(3)]
-    alone = [np.array(left.reshape(4, 3, -1)[:, k]) for k in range(3)]
+    in_turn = pieces_of(right, [right.reshape(4, 3, -1)[:, k] for k in range(3)])
+    alone = [rows_of(np.array(left.reshape(4, 3, -1)[:, k])) for k in range(3)]
     for pieces in ((alone, in_turn), (in_turn, alone)):
-        joined = _joined(*pieces)
-        expected = sum(a.astype(np.float64).T @ b.astype(np.float64) for a, b in zip(*pieces, strict=True))
-        np.testing.assert_array_equal(joined[0].T @ joined[1], expected)
+        left_rows, right_rows = joined(*pieces)
+        pairs = [[each.array().astype(np.float64) for each in pair] for pair in zip(*pieces, strict=True)]
+        np.testing.assert_array_equal(left_rows.T @ right_rows, sum(a.T @ b for a, b in pairs))
 
 
 def test_operands_of_different_heights_are_put_one_after_the_other(rng):
     lefts, rights = (
         [rng.integers(-4, 5, (rows, columns)).astype(np.float32) for rows in (4, 4, 3)] for columns in (5, 7)
     )
-    left, right = _joined(lefts, rights)
+    left, right = joined(*[[rows_of(piece) for piece in side] for side in (lefts, rights)])
     np.testing.assert_array_equal(left, np.concatenate(lefts))
     np.testing.assert_array_equal(right, np.concatenate(rights))
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e4m3])
+def test_an_input_read_more_than_once_over_is_widened_as_a_whole(machine, rng, kind):
+    values = rng.standard_normal((6, 8)).astype(kind)
+    bench, widened = machine(), Widened()
+    tile = bench.tile(values, values.dtype)
+    there = Bytes(values.view(np.uint8).data.cast("B").toreadonly(), 0, 8 * values.itemsize, shared=True)
+    part, expected = tile[2:5, 1:7], values[2:5, 1:7].astype(np.float32)
+    dtypes = []
+    for _ in range(4):  # 18 elements at a time, of 48
+        rows = widened.rows(part, there)
+        dtypes.append(rows.dtype)
+        np.testing.assert_array_equal(rows.array().astype(np.float32), expected)
+    assert dtypes == [kind, kind, np.float32, np.float32]
+
+
+def test_what_a_kernel_wrote_is_not_kept_widened(machine, rng):
+    bench, widened = machine(), Widened()
+    tile = bench.tile(rng.standard_normal((4, 4)), "bfloat16")
+    assert {widened.rows(tile, tile.storage.look()).dtype for _ in range(4)} == {np.dtype(ml_dtypes.bfloat16)}
 
 
 def test_more_sums_than_banks_and_longer_ones_than_are_kept_are_made(machine, rng):

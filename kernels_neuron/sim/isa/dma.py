@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,10 +56,10 @@ def dma_copy(
     sync or scalar chooses the queue of hardware ones, else arch.DEFAULT_ENGINE.
     Source: NKI ISA reference, dma_copy; DMA overview; descriptor generation engine deep dive.
     """
-    trigger, price = _copy_plan(core, dst, src, priority, oob_mode, dge_mode, engine)
+    trigger, price, pitch, in_runs = _copy_plan(core, dst, src, priority, oob_mode, dge_mode, engine)
     if not isinstance(dst, DynamicTensor) and not isinstance(src, DynamicTensor):
-        move = functools.partial(_move, core, dst, src)
-        yield Step(trigger, price, reads=partition_runs(src), writes=partition_runs(dst), effect=move)
+        runs = ((src,), (dst,)) if in_runs else (partition_runs(src), partition_runs(dst))
+        yield Step(trigger, price, *runs, functools.partial(_move, core, dst, src, pitch))
         return
     skip = oob_mode is OobMode.skip
     reads, values, kept = read_access(core, "dma_copy", src, skip)
@@ -71,6 +71,18 @@ def dma_copy(
     yield Step(trigger, price, reads=(*reads, *more), writes=writes, effect=effect, marks=marks)
 
 
+class _CopyPlan(NamedTuple):
+    """The engine whose queue starts a copy, its price, where it can be left out, and whether partitions follow on.
+
+    pitch  bytes between partitions if `dst`, all of a tile, can lie on the bytes of `src` in HBM, else 0
+    """
+
+    trigger: str
+    price: Price
+    pitch: int
+    in_runs: bool
+
+
 @once_per_layout
 def _copy_plan(
     core: NeuronCore,
@@ -80,8 +92,7 @@ def _copy_plan(
     oob_mode: OobMode,
     dge_mode: DgeMode,
     engine: Engine,
-) -> tuple[str, Price]:
-    """(engine whose queue starts the copy, price)."""
+) -> _CopyPlan:
     require_movable("dma_copy", dst=dst, src=src)
     require_enum("dma_copy", "oob_mode", oob_mode, OobMode)
     dge_mode = as_dge_mode("dma_copy", core, dge_mode)
@@ -93,7 +104,9 @@ def _copy_plan(
     mode = _dge(core, dst, src, dge_mode)
     trigger = trigger_of("dma_copy", core, dst, mode, engine)
     require_priority("dma_copy", core, priority)
-    return trigger, prices.dma(core.arch, transfer_of(settled_shape(dst), settled_shape(src), mode))
+    price = prices.dma(core.arch, transfer_of(settled_shape(dst), settled_shape(src), mode))
+    in_runs = all(len(partition_runs(tensor)) == 1 for tensor in (dst, src))
+    return _CopyPlan(trigger, price, _shared_pitch(dst, src), in_runs)
 
 
 def partition_runs(tensor: NkiTensor) -> tuple[NkiTensor, ...]:
@@ -212,12 +225,11 @@ def _put(core: NeuronCore, dst: NkiTensor, values: np.ndarray, dtype: DType, mas
     mark_taken(dst, mask)
 
 
-def _move(core: NeuronCore, dst: NkiTensor, src: NkiTensor) -> None:
-    there = src.storage.bytes
-    assert there is not None
-    if there.shared and (pitch := _shared_pitch(core, dst, src)) and dst.shape[0] == dst.storage.tile.partitions:
+def _move(core: NeuronCore, dst: NkiTensor, src: NkiTensor, pitch: int) -> None:
+    there = src.storage.look()
+    if pitch and there.shared and dst.shape[0] == dst.storage.tile.partitions:
         start = there.start + src.offset * src.itemsize
-        dst.storage.bytes = Bytes(there.buffer, start, pitch, shared=True)
+        dst.storage.lie_on(Bytes(there.buffer, start, pitch, shared=True))
         return
     target, values = dst.target(), src.array()
     if dst.dtype == src.dtype:
@@ -226,9 +238,7 @@ def _move(core: NeuronCore, dst: NkiTensor, src: NkiTensor) -> None:
         array.store(target, array.f32(values), dst.dtype, core.switches["fp8_overflow"])
 
 
-@once_per_layout
-def _shared_pitch(core: NeuronCore, dst: NkiTensor, src: NkiTensor) -> int:
-    """Bytes between partitions if whole partitions `dst` on chip can lie on the bytes of `src` in HBM, else 0."""
+def _shared_pitch(dst: NkiTensor, src: NkiTensor) -> int:
     rows, size = dst.shape[0], dst.free_size
     whole = dst.on_chip and dst.offset == 0 and size == dst.partition_stride and dst.is_contiguous()
     run = contiguous_run(src)
