@@ -226,13 +226,15 @@ class NeuronCore:
 
     def line(self) -> int:
         """The index in trace.lines of the kernel's line that is running."""
-        frame = calling_frame(beyond=4)  # this one, and three that lead here from a kernel
-        code = frame.f_code
-        # the line of a frame is found by walking a table, so once for each place; `code` is kept, its id stays its own
-        place = (id(code), frame.f_lasti)
-        known = self._lines.get(place)
+        frame = sys._getframe(4)  # the kernel's, where it called an instruction or made a tile itself
+        known = self._lines.get((id(frame.f_code), frame.f_lasti))
         if known is None:
-            known = self._lines[place] = (code, self.trace.line_id(code.co_filename, frame.f_lineno))
+            frame = calling_frame(beyond=4)
+            code, place = frame.f_code, (id(frame.f_code), frame.f_lasti)
+            # the line of a frame is found by walking a table, so once for each place; `code` is kept, its id stays
+            known = self._lines.get(place)
+            if known is None:
+                known = self._lines[place] = (code, self.trace.line_id(code.co_filename, frame.f_lineno))
         return known[1]
 
     def issue(self, name: str, steps: Iterable[Step]) -> int:
@@ -242,20 +244,20 @@ class NeuronCore:
         instruction = trace.instructions
         trace.instructions += 1
         unknown: UnknownSums | None = None
-        fetched: list[NkiTensor] = []  # unwritten operands of steps that only fetch, such as loads of weights
+        fetched: Sequence[NkiTensor] = ()  # unwritten operands of steps that only fetch, such as loads of weights
         for step in steps:
             if step.record is not None:
                 trace.records.append(step.record)
                 continue
             reads, writes = step.reads, step.writes
-            unwritten: list[NkiTensor] = []
+            unwritten: Sequence[NkiTensor] = ()
             for tensor in reads:
                 if not tensor.storage.written.whole and is_unwritten(tensor):
-                    unwritten.append(tensor)
+                    unwritten = (*unwritten, tensor)
             if unwritten and only_fetches(self, step):
-                fetched, unwritten = unwritten, []
+                fetched, unwritten = unwritten, ()
             elif fetched:
-                fetched, unwritten = [], [*unwritten, *fetched]
+                fetched, unwritten = (), (*unwritten, *fetched)
             if unwritten and not step.hands_on:
                 unknown = run_over_unwritten(self, name, step, unwritten)
             elif execute and step.effect is not None:

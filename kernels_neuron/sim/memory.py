@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from typing import Protocol
 
 import numpy as np
@@ -32,8 +33,8 @@ class MemoryRegion(enum.Enum):
 class Bytes:
     """Where an allocation lies in the host's memory: a run of bytes a partition, `pitch` bytes from one to the next.
 
-    shared  they belong to the caller and do not change during a run: any number of allocations may lie on them, and
-            one that is written to moves to a copy first
+    shared  they do not change, as those of the caller's arrays during a run: any number of allocations may lie on them,
+            and one that is written to moves to bytes of its own first
     """
 
     __slots__ = ("buffer", "pitch", "shared", "start")
@@ -131,12 +132,17 @@ class Storage:
         assert self.bytes is not None, "a price-only run has no bytes"
         return self.bytes
 
-    def make_writable(self) -> None:
-        """Let nothing else depend on the bytes: products that read them are made, shared ones are left for a copy."""
+    def make_writable(self, *, whole: bool = False) -> None:
+        """Let nothing else depend on the bytes: products that read them are made, shared ones are left for a copy.
+
+        whole  all of them will be written, so that none need be copied
+        """
         if self.reader is not None:
             self.reader.make_all()
             self.reader = None
-        if self.look().shared:
+        if self.look().shared and whole:
+            FRESH.make(self)
+        elif self.look().shared:
             self.bytes = Bytes(self.table().copy().data, 0, self.tile.nbytes)
 
     def lie_on(self, there: Bytes) -> None:
@@ -258,8 +264,16 @@ class Coverage:
         """How many bytes of the tile are not in the set."""
         if self.whole:
             return 0
-        mask = self.mask if self.mask is not None else self._build_mask()
-        return int(mask.size - np.count_nonzero(mask))
+        if self.mask is not None:
+            return int(self.mask.size - np.count_nonzero(self.mask))
+        # in pieces of the largest size that every edge is a multiple of
+        tile, regions = self.tile, [self._interval(), *self.regions]
+        piece = math.gcd(tile.nbytes, *[edge for region in regions for edge in _edges(region)])
+        pieces = np.zeros((tile.partitions, tile.nbytes // piece), bool)
+        for tile_id, p0, p1, low, width, steps in regions:
+            coarse = tuple((stride // piece, count) for stride, count in steps)
+            self._window(pieces, Region(tile_id, p0, p1, low // piece, width // piece, coarse))[...] = True
+        return int(pieces.size - np.count_nonzero(pieces)) * piece
 
     def first_missing(self) -> tuple[int, int]:
         """(partition, byte) of the first byte not in the set."""
@@ -288,6 +302,10 @@ class Coverage:
         return np.ndarray(shape, table.dtype, table.data, region.p0 * table.shape[1] + region.lo, strides)
 
     _window = select
+
+
+def _edges(region: Region) -> list[int]:
+    return [region.lo, region.width, *[stride for stride, _ in region.steps]]
 
 
 # no matmul writes anywhere but to PSUM

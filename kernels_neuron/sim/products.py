@@ -6,6 +6,7 @@ takes, and a sum that is made once need not be read and written again for each o
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from kernels_neuron.dtypes import ROWS
 
 from . import array
-from .layout import row_major
+from .layout import Layout, row_major
 from .memory import Bytes, Storage
 from .tensor import NkiTensor
 
@@ -67,7 +68,7 @@ class Products:
         if storage not in self._waiting:
             if len(self._waiting) == _MAX_STORAGES:
                 self.make(next(iter(self._waiting)))
-            storage.make_writable()
+            storage.make_writable(whole=not adds and dst.covers_tile())
             self._waiting[storage] = (storage.look(), {})
             storage.bytes, storage.due = None, self
         new = self._waiting[storage][1][dst.layout] = _Sum(dst, adds, [], [])
@@ -98,7 +99,7 @@ class Products:
             np.matmul(left.T, right, out=target.reshape(left.shape[1], right.shape[1]))
 
 
-# ---- operands in the host's memory
+# ---- where operands lie in the host's memory
 
 
 class Rows(NamedTuple):
@@ -117,10 +118,26 @@ class Rows(NamedTuple):
         return np.ndarray((self.high, self.columns), self.dtype, self.buffer, self.start, strides)
 
 
+# without the call of Python code that a named tuple's own constructor makes
+_new_rows = functools.partial(tuple.__new__, Rows)
+
+
 def rows_of(values: np.ndarray) -> Rows:
     """The rows of a contiguous array."""
     count, columns = values.shape
     return Rows(values.view(np.uint8).data, 0, columns * values.itemsize, count, columns, values.dtype)
+
+
+_Form = tuple[int, int, int, int, np.dtype]  # Rows without the buffer, `start` from that of the Bytes
+_SCATTERED: _Form = (0, 0, 0, 0, _F32)  # the elements of a row do not follow each other
+
+
+def _form(tensor: NkiTensor, there: Bytes) -> _Form:
+    start, strides = tensor.within(there)
+    dtype, shape = ROWS[tensor.dtype].numpy, tensor.shape
+    if strides[-1] != dtype.itemsize or (len(shape) > 2 and tensor.strides[1:] != row_major(shape[1:])):
+        return _SCATTERED
+    return start - there.start, strides[0], shape[0], tensor.free_size, dtype
 
 
 class Widened:
@@ -129,16 +146,20 @@ class Widened:
     def __init__(self) -> None:
         self._read: dict[tuple[int, np.dtype], int] = {}  # bytes so far, by buffer and dtype
         self._copies: dict[tuple[int, np.dtype], tuple[Any, memoryview]] = {}  # with the buffer, so that its id stays
+        self._forms: dict[tuple[Layout, int], _Form] = {}  # of operands of one layout and pitch
 
     def rows(self, tensor: NkiTensor, there: Bytes) -> Rows:
         """The operand as rows, of float32 where a copy is at hand."""
-        start, strides = tensor.within(there)
-        dtype, shape = ROWS[tensor.dtype].numpy, tensor.shape
-        if strides[-1] != dtype.itemsize or (len(shape) > 2 and tensor.strides[1:] != row_major(shape[1:])):
-            values = np.ndarray(shape, dtype, there.buffer, start, strides)
-            return rows_of(np.array(values.reshape(shape[0], -1), _F32, order="C"))
-        rows = Rows(there.buffer, start, strides[0], shape[0], tensor.free_size, dtype)
-        return self._widened(rows) if there.shared and dtype != _F32 else rows
+        kind = (tensor.layout, there.pitch)
+        form = self._forms.get(kind)
+        if form is None:
+            form = self._forms[kind] = _form(tensor, there)
+        if form is _SCATTERED:
+            start, strides = tensor.within(there)
+            values = np.ndarray(tensor.shape, ROWS[tensor.dtype].numpy, there.buffer, start, strides)
+            return rows_of(np.array(values.reshape(tensor.shape[0], -1), _F32, order="C"))
+        rows = _new_rows((there.buffer, there.start + form[0], *form[1:]))
+        return self._widened(rows) if there.shared and rows.dtype != _F32 else rows
 
     def _widened(self, rows: Rows) -> Rows:
         buffer, start, step, high, columns, dtype = rows

@@ -42,6 +42,7 @@ def test_coverage_equals_a_byte_mask(added, asked):
         coverage.add(region)
         mask |= bits(region)
     wanted = bits(asked)
+    assert coverage.missing_bytes() == int((~mask).sum())
     assert coverage.touches(asked) == bool((mask & wanted).any())
     assert coverage.contains(asked) == bool(mask[wanted].all())
     assert coverage.contains(asked) == bool(mask[wanted].all()), "the answer is remembered wrongly"

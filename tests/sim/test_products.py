@@ -1,7 +1,8 @@
 import ml_dtypes
+import nki.language as nl
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernels_neuron.sim.memory import Bytes
@@ -12,19 +13,22 @@ SLICES = [(0, 8), (0, 4), (4, 8), (2, 6)]
 
 @st.composite
 def programs(draw):
-    """Products into parts of two PSUM tiles, among writes to their operands, clearings and looks."""
+    """Products into parts of two PSUM tiles, among writes to their operands, clearings, looks and copies."""
     columns = st.sampled_from(SLICES)
     product = st.tuples(st.just("product"), st.integers(0, 1), columns, st.integers(0, 3), st.booleans())
     write = st.tuples(st.just("write"), st.integers(0, 3), st.integers(-3, 3))
     look = st.tuples(st.just("look"), st.integers(0, 1), columns)
     clear = st.tuples(st.just("clear"), st.integers(0, 1), columns)
-    return draw(st.lists(product | product | product | write | look | clear, max_size=30))
+    copy = st.tuples(st.sampled_from(["copy", "copy back"]), st.integers(0, 1))
+    scale = st.tuples(st.just("scale"), st.integers(0, 1), columns)
+    return draw(st.lists(product | product | product | write | look | clear | copy | scale, max_size=30))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_sums_are_what_they_would_be_if_every_product_were_made_at_once(machine, dtype):
     @settings(max_examples=80, deadline=None)
     @given(program=programs())
+    @example([("product", 0, (0, 8), 0, False), ("copy back", 0), ("product", 0, (0, 8), 0, True)])
     def check(program):
         play(machine(), dtype, program)
 
@@ -39,12 +43,26 @@ def play(bench, dtype, program):
     rights = [pair.select(1, 0), pair.select(1, 1), *(bench.tile(rng.integers(-4, 5, (6, 8)), dtype) for _ in range(2))]
     sums = [bench.tile(np.zeros((3, 8)), "float32", "psum") for _ in range(2)]
     known = [tile.array().astype(np.float64) for tile in (*lefts, *rights, *sums)]
+    copies = [bench.tile(np.zeros((3, 8)), "float32") for _ in range(2)]
+    copied = [np.zeros((3, 8)) for _ in range(2)]
     for action, index, *rest in program:
         if action == "write":
             bench.issue("memset", rights[index], rest[0])
             known[4 + index][...] = rest[0]
             continue
+        if action == "copy":
+            bench.issue("tensor_copy", copies[index], sums[index])
+            copied[index][...] = known[8 + index]
+            continue
+        if action == "copy back":
+            bench.issue("tensor_copy", sums[index], copies[index])
+            known[8 + index][...] = copied[index]
+            continue
         first, end = rest[0]
+        if action == "scale":
+            bench.issue("tensor_scalar", copies[index][:, first:end], copies[index][:, first:end], nl.multiply, 2.0)
+            copied[index][:, first:end] *= 2
+            continue
         part, expected = sums[index][:, first:end], known[8 + index][:, first:end]
         if action == "clear":
             bench.issue("memset", part, 0)
@@ -57,7 +75,7 @@ def play(bench, dtype, program):
             bench.issue("nc_matmul", part, lefts[which], rights[which][:, first:end], accumulate=adds)
             product = known[which].T @ known[4 + which][:, first:end]
             expected[...] = product + (expected if adds else 0)
-    for tile, expected in zip(sums, known[8:], strict=True):
+    for tile, expected in zip((*sums, *copies), (*known[8:], *copied), strict=True):
         np.testing.assert_array_equal(tile.array(), expected)
 
 

@@ -240,9 +240,8 @@ def _move(core: NeuronCore, dst: NkiTensor, src: NkiTensor, pitch: int) -> None:
 
 def _shared_pitch(dst: NkiTensor, src: NkiTensor) -> int:
     rows, size = dst.shape[0], dst.free_size
-    whole = dst.on_chip and dst.offset == 0 and size == dst.partition_stride and dst.is_contiguous()
     run = contiguous_run(src)
-    if not whole or src.on_chip or dst.dtype != src.dtype or run % size:
+    if not dst.on_chip or not dst.covers_partitions() or src.on_chip or dst.dtype != src.dtype or run % size:
         return 0
     if run == src.size:
         return size * src.itemsize

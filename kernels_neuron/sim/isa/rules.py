@@ -14,6 +14,7 @@ from kernels_neuron.sim.memory import MemoryRegion
 from kernels_neuron.sim.tensor import NkiTensor
 from kernels_neuron.sim.versions import ALU_OPERATORS, require_version
 
+from .enums import Member
 from .ops import Op
 
 Answer = TypeVar("Answer")
@@ -32,11 +33,9 @@ def once_per_layout(check: Callable[..., Answer]) -> Callable[..., Answer]:
     def remembered(core: NeuronCore, *operands: Any) -> Answer:
         if (core.dynamic or core.indirect) and any(map(_is_more_than_a_view, operands)):
             return check(core, *operands)
-        # with the types, as True is no 1 and 1.0 no 1 to a check
         place = (
             check,
-            *map(type, operands),
-            *[operand.layout if isinstance(operand, NkiTensor) else operand for operand in operands],
+            *[operand if type(operand) in _ONE_OF_A_KIND else _key(operand) for operand in operands],
         )
         try:
             answer = core.answers.get(place, _UNKNOWN)
@@ -51,6 +50,19 @@ def once_per_layout(check: Callable[..., Answer]) -> Callable[..., Answer]:
         return answer
 
     return remembered
+
+
+# what no value of another type is equal to
+_ONE_OF_A_KIND = frozenset((type(None), bool, str, Op, *Member.__subclasses__()))
+
+
+def _key(operand: Any) -> Any:
+    """What an operand is looked up by: with its type, as True is no 1 and 1.0 no 1 to a check."""
+    if isinstance(operand, NkiTensor):
+        return operand._layout or operand.layout
+    if isinstance(operand, tuple):
+        return tuple, *map(_key, operand)
+    return type(operand), operand
 
 
 def _is_more_than_a_view(operand: Any) -> bool:

@@ -69,26 +69,33 @@ def tensor_copy(
     Engines: VectorE, ScalarE (trn2 on), GpSimdE; default arch.DEFAULT_ENGINE.
     Source: NKI ISA reference, tensor_copy.
     """
-    chosen, price = _copy_plan(core, dst, src, engine)
+    chosen, price, same = _copy_plan(core, dst, src, engine)
 
     def effect() -> None:
-        if dst.dtype == src.dtype:
+        if same and src.shape[0] == src.storage.tile.partitions and dst.shape[0] == dst.storage.tile.partitions:
+            there = src.storage.look()
+            there.shared = True
+            dst.storage.lie_on(there)
+        elif dst.dtype == src.dtype:
             dst.target()[...] = src.array().reshape(dst.shape)
         else:
             write(core, dst, src.f32())
 
-    yield Step(chosen, price, reads=(src,), writes=(dst,), effect=effect)
+    yield Step(chosen, price, (src,), (dst,), effect)
 
 
 @once_per_layout
-def _copy_plan(core: NeuronCore, dst: NkiTensor, src: NkiTensor, engine: Engine) -> tuple[str, Price]:
+def _copy_plan(core: NeuronCore, dst: NkiTensor, src: NkiTensor, engine: Engine) -> tuple[str, Price, bool]:
+    """(engine, price, whether a tile in SBUF that is as high as `dst` can lie on the bytes of `src`)."""
     require_tile("tensor_copy", "dst", dst, core)
     require_tile("tensor_copy", "src", src, core)
     require_same_extent("tensor_copy", dst=dst, src=src)
     chosen = choose_engine("tensor_copy", core, engine, ("vector", "scalar", "gpsimd"), dst, src)
     if chosen == "scalar":
         require_generation("tensor_copy", core, 3, "tensor_copy on scalar")
-    return chosen, PRICES["tensor_copy"](core.arch, facts(chosen, dst, src))
+    same = dst.dtype == src.dtype and dst.covers_partitions() and src.covers_partitions()
+    same = same and dst.buffer is MemoryRegion.sbuf  # in PSUM products may wait for the old bytes
+    return chosen, PRICES["tensor_copy"](core.arch, facts(chosen, dst, src)), same
 
 
 @instruction
