@@ -132,17 +132,12 @@ class Storage:
         assert self.bytes is not None, "a price-only run has no bytes"
         return self.bytes
 
-    def make_writable(self, *, whole: bool = False) -> None:
-        """Let nothing else depend on the bytes: products that read them are made, shared ones are left for a copy.
-
-        whole  all of them will be written, so that none need be copied
-        """
+    def make_writable(self) -> None:
+        """Let nothing else depend on the bytes: products that read them are made, shared ones are left for a copy."""
         if self.reader is not None:
             self.reader.make_all()
             self.reader = None
-        if self.look().shared and whole:
-            FRESH.make(self)
-        elif self.look().shared:
+        if self.look().shared:
             self.bytes = Bytes(self.table().copy().data, 0, self.tile.nbytes)
 
     def lie_on(self, there: Bytes) -> None:

@@ -15,7 +15,7 @@ from kernels_neuron.dtypes import ROWS
 
 from . import array
 from .layout import Layout, row_major
-from .memory import Bytes, Storage
+from .memory import FRESH, Bytes, Storage
 from .tensor import NkiTensor
 
 _MAX_STORAGES = 16  # PSUM has eight banks; what a kernel never reads is made when that many others have come
@@ -68,7 +68,9 @@ class Products:
         if storage not in self._waiting:
             if len(self._waiting) == _MAX_STORAGES:
                 self.make(next(iter(self._waiting)))
-            storage.make_writable(whole=not adds and dst.covers_tile())
+            if storage.look().shared and not adds and dst.covers_tile():
+                FRESH.make(storage)  # nothing of what is there will be left
+            storage.make_writable()
             self._waiting[storage] = (storage.look(), {})
             storage.bytes, storage.due = None, self
         new = self._waiting[storage][1][dst.layout] = _Sum(dst, adds, [], [])
@@ -88,7 +90,7 @@ class Products:
 
     def _make(self, wanted: _Sum) -> None:
         target = wanted.dst.array()
-        left, right = joined(*[[self._widened.rows(*operand) for operand in side] for side in wanted[2:]])
+        left, right = self._operands(wanted)
         if wanted.adds or not target.flags.c_contiguous:
             product = (left.T @ right).reshape(target.shape)
             if wanted.adds:
@@ -97,6 +99,15 @@ class Products:
                 target[...] = product
         else:
             np.matmul(left.T, right, out=target.reshape(left.shape[1], right.shape[1]))
+
+    def _operands(self, wanted: _Sum) -> list[np.ndarray] | tuple[np.ndarray, np.ndarray]:
+        """All rows of both sides."""
+        pairs = wanted.lefts + wanted.rights
+        if len(pairs) == 2:
+            arrays = [tensor.array_at(there) for tensor, there in pairs]
+            if all(each.dtype == _F32 for each in arrays):
+                return [each.reshape(len(each), -1) for each in arrays]
+        return joined(*[[self._widened.rows(*operand) for operand in side] for side in (wanted.lefts, wanted.rights)])
 
 
 # ---- where operands lie in the host's memory

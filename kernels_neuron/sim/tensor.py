@@ -142,6 +142,10 @@ class NkiTensor(Arithmetic):
         there = self.storage.bytes
         if there is None:
             there = self.storage.look()
+        return self._array if self._bytes is there else self.array_at(there)  # type: ignore[return-value]
+
+    def array_at(self, there: Bytes) -> np.ndarray:
+        """The same, over bytes where the storage lies or once lay."""
         if self._bytes is not there:
             start, strides = self.within(there)
             self._array = np.ndarray(self.shape, ROWS[self.dtype].numpy, there.buffer, start, strides)
