@@ -14,6 +14,8 @@ class Settings:
     watch     tiles to print at each write: one or more names, or places where tiles are made ("kernel.py:12")
     switches  overrides of undocumented behaviour; the names are the keys of kernels_neuron.sim.switches.SWITCHES
     execute   False prices the instructions without computing anything
+    reuse     the Python of a kernel behind an operator runs once for arguments of one kind, as TorchNeuron compiles it;
+              False: at each launch
     """
 
     nki: str = "0.7"
@@ -22,6 +24,7 @@ class Settings:
     watch: str | Sequence[str] = ()
     switches: Mapping[str, object] = field(default_factory=dict)
     execute: bool = True
+    reuse: bool = True
 
     def __post_init__(self) -> None:
         watch = (self.watch,) if isinstance(self.watch, str) else tuple(self.watch)

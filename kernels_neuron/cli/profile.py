@@ -165,7 +165,7 @@ def _profile(
         function = load_function(kernel)
         arguments = make_arguments(function, inputs, values)
         try:
-            settings = Settings(lnc=lnc, execute=not price_only)
+            settings = Settings(lnc=lnc, execute=not price_only, reuse=False)
             if ranks > 1:
                 of_rank = [make_arguments(function, inputs, values, rank) for rank in range(ranks)]
                 return profile_ranks(function, of_rank, arch=chosen, settings=settings), []

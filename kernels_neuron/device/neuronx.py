@@ -24,10 +24,10 @@ def nki_op(
 
 
 class _Wrapped:
-    """A kernel as wrap_nki gives it: called, or called after [grid]."""
+    """A kernel as wrap_nki gives it: compiled once for arguments of one kind, called, or called after [grid]."""
 
     def __init__(self, kernel: Any) -> None:
-        self.kernel = kernel
+        self.kernel = kernel.as_operator()
         functools.update_wrapper(self, kernel)
 
     def __getitem__(self, grid: Any) -> "_Wrapped":

@@ -112,7 +112,7 @@ def _findings_of(job: _Job) -> list[Finding]:
     task = job.task
     module = import_variant(task.variant)
     made = task.case.make_inputs()
-    settings = Settings(nki=job.nki, lnc=task.lnc, switches=SWITCHES)
+    settings = Settings(nki=job.nki, lnc=task.lnc, switches=SWITCHES, reuse=False)
     found: list[Finding] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RaceWarning)

@@ -107,7 +107,7 @@ def run_on_device(task: Task, timer: Timer | None = None) -> tuple[Outcome, Timi
 
     try:
         # the scope is what the emulated device runs kernels in; a real one does not look at it
-        with using(task.arch, Settings(lnc=task.lnc, switches=SWITCHES)) as runs:
+        with using(task.arch, Settings(lnc=task.lnc, switches=SWITCHES, reuse=False)) as runs:
             on_device = case.with_parameters({name: _moved(tensor) for name, tensor in inputs.items()})
             # timed first, so that the first call of all is the one that compiles
             timing = time_calls(call, getattr(torch, DEVICE).synchronize, timer) if timer is not None else None

@@ -145,7 +145,7 @@ def run_case(task: Task, recorder: Any = None, *, as_in_a_model: bool = False) -
     entry = getattr(module, case.entry)
     runs: list[Run] = []
     try:
-        with cores(task.lnc), using(task.arch, Settings(lnc=task.lnc, switches=SWITCHES)) as runs:
+        with cores(task.lnc), using(task.arch, Settings(lnc=task.lnc, switches=SWITCHES, reuse=False)) as runs:
             out = _call(case, entry, inputs, recorder)
         comparison = case.compare(reference, inputs, out)
     except KERNEL_RAISES as error:

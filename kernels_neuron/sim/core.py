@@ -25,6 +25,7 @@ from .layout import Layout, row_major
 from .locate import caller, calling_frame, fail
 from .memory import FRESH, Bytes, MemoryRegion, Storage
 from .products import Products
+from .programs import MAX_STEPS
 from .random import Xorwow
 from .show import shown
 from .tensor import NkiTensor
@@ -108,6 +109,7 @@ class NeuronCore:
     answers       what the rules said about operands, by their layout; see rules.once_per_layout
     products      matrix products that nobody has looked at yet
     prepared      the collective whose first half has run and whose second half has not; see isa/split.py
+    steps         those of the run so far where it is to become a program; see programs.py
     defined       which of these registers hold a value that a document defines
     """
 
@@ -127,6 +129,7 @@ class NeuronCore:
         self.programs = programs
         self.seat = seat
         self.dynamic = self.indirect = False
+        self.steps: list[Step] | None = None
         self.loops: tuple[int, ...] = ()
         self.pinned = 0
         self.trace = Trace(arch.name, program, seat.rank)
@@ -214,15 +217,26 @@ class NeuronCore:
         self, array: np.ndarray, dtype: DType, name: str, buffer: MemoryRegion = MemoryRegion.shared_hbm
     ) -> Storage:
         """A kernel argument or constant in HBM over the bytes of `array`, which is contiguous and stays unchanged."""
-        flat = array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
-        there = Bytes(flat.data.toreadonly(), 0, flat.size, shared=True)
-        return self._new_storage(_Kind(array.shape, dtype, buffer), name, None, there, is_input=True)
+        return self._new_storage(_Kind(array.shape, dtype, buffer), name, None, Bytes.of(array), is_input=True)
 
     def adopt_input(self, storage: Storage) -> None:
         """Share an argument bound by program 0."""
         self.trace.tiles[storage.tile.id] = storage.tile
 
     # ---- execution
+
+    @property
+    def has_values(self) -> bool:
+        """Whether a step finds values when it runs: now, or later in a program."""
+        return self.settings.execute or self.steps is not None
+
+    def repeats(self) -> bool:
+        """Whether other values make the steps so far no others."""
+        return self.steps is not None and not (self.dynamic or self.indirect)
+
+    def runs_once(self) -> None:
+        """The run depends on values: it will be no program."""
+        self.steps = None
 
     def line(self) -> int:
         """The index in trace.lines of the kernel's line that is running."""
@@ -287,6 +301,8 @@ class NeuronCore:
             trace.records.append(record)
             if not unwritten and not fetched:
                 step.record = record
+            if self.steps is not None:
+                self._keep(step, depends=bool(unwritten or fetched))
             if step.meeting:
                 trace.meetings[len(trace.records) - 1] = step.meeting
             if self.programs > 1:
@@ -294,6 +310,14 @@ class NeuronCore:
             if self.settings.watch:
                 self._show_watched(name, writes)
         return instruction
+
+    def _keep(self, step: Step, depends: bool) -> None:
+        """Keep a step for a program, or none any more where what a step does `depends` on values or on other cores."""
+        assert self.steps is not None
+        if depends or not step.marks or step.hands_on or step.meets or step.meeting or len(self.steps) == MAX_STEPS:
+            self.steps = None
+        else:
+            self.steps.append(step)
 
     def _note_for_races(self, step: Step) -> None:
         """Note barriers, and what the step left in HBM: two programs that store the same values there are no race."""

@@ -45,6 +45,12 @@ class Bytes:
         self.pitch = pitch
         self.shared = shared
 
+    @classmethod
+    def of(cls, array: np.ndarray) -> Bytes:
+        """Those of a contiguous array of the caller's, which is not written to."""
+        flat = array.reshape(-1).view(np.uint8) if array.size else np.empty(0, np.uint8)
+        return cls(flat.data.toreadonly(), 0, flat.size, shared=True)
+
 
 class Due(Protocol):
     """Who makes bytes that nobody has looked at yet."""
@@ -139,6 +145,10 @@ class Storage:
             self.reader = None
         if self.look().shared:
             self.bytes = Bytes(self.table().copy().data, 0, self.tile.nbytes)
+
+    def forget_bytes(self) -> None:
+        """Hold nothing, and let go of the memory."""
+        self.bytes = self.due = self.reader = None
 
     def lie_on(self, there: Bytes) -> None:
         """Hold the values that lie `there`, whatever was here before."""

@@ -83,6 +83,10 @@ class Products:
         for each in sums.values():
             self._make(each)
 
+    def forget(self, storage: Storage) -> None:
+        """Never make the sums that wait for `storage`."""
+        self._waiting.pop(storage, None)
+
     def make_all(self) -> None:
         """Make every sum that waits."""
         for storage in list(self._waiting):

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .context import current_core
+from .context import core_or_none, current_core
 from .locate import fail
 from .versions import api_version
 
@@ -26,6 +26,8 @@ class VirtualRegister:
     def __init__(self, state: Any = None, frozen: bool = False) -> None:
         if state is not None and not isinstance(state, (int, float, np.integer, np.floating)):
             fail("register-value", f"a register holds a 32-bit number, got {state!r}")
+        if (core := core_or_none()) is not None:
+            core.runs_once()
         self.value: int | float | None = _wrapped(state)
         self.frozen = frozen
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,19 +10,21 @@ from typing import Any
 import numpy as np
 
 from kernels_neuron.arch import Arch, chip
-from kernels_neuron.dtypes import as_array, as_tensor
+from kernels_neuron.dtypes import as_tensor
 from kernels_neuron.dtypes import dtype as as_dtype
 from kernels_neuron.errors import KernelError, UsageError
 from kernels_neuron.settings import Settings
 
 from . import unwritten
 from .allocator import fewer_collections, keep_freed_pages
+from .arguments import bind, call, host_array, is_torch, kind_of, named_leaves, torch_device
 from .context import Run, Scope, current_scope, launching, running, using
 from .core import NeuronCore, whole
 from .isa.split import require_triggered
 from .locate import fail
 from .memory import MemoryRegion, Storage
 from .place import place
+from .programs import BusyError, NeedsValuesError, Program, Programs, recording
 from .races import overlapping_writes
 from .tensor import NkiTensor
 from .threads import torch_on_one_thread
@@ -49,12 +50,24 @@ class Kernel:
         grid: int | None = None,
         schedule: Schedule = (),
         target: str | None = None,
+        programs: Programs | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.grid = grid
         self.schedule = schedule
         self.target = target
+        self.programs = programs
+        self._operator: Kernel | None = None
+
+    def as_operator(self) -> Kernel:
+        """The same, but for arguments of one kind its Python runs once, as behind an operator of TorchNeuron.
+
+        The kind is the shapes and dtypes of tensors and the values of all else. See sim/programs.py.
+        """
+        if self._operator is None:
+            self._operator = Kernel(self.function, self.grid, self.schedule, self.target, Programs())
+        return self._operator
 
     def __getitem__(self, grid: Any) -> Kernel:
         if isinstance(grid, tuple) and len(grid) == 1:
@@ -161,7 +174,70 @@ def simulate_ranks(
 def launch(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope) -> Any:
     """Run all programs of one launch and return the outputs in the caller's kind."""
     with launching(scope), fewer_collections(), torch_on_one_thread():
+        if kernel.programs is not None and kernel.grid in (None, 1) and scope.settings.lnc == 1:
+            return _launch_program(kernel, kernel.programs, args, kwargs, scope)
         return launch_ranks(kernel, [(args, kwargs)], scope)[0]
+
+
+def _launch_program(
+    kernel: Kernel, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope
+) -> Any:
+    """The same by the program of an earlier launch, or one that is made now."""
+    arguments = bind(kernel.__name__, kernel.function, args, kwargs)
+    settings = scope.settings
+    try:
+        kinds = tuple([(name, kind_of(value)) for name, value in arguments.items()])
+        key = (id(scope.arch), settings.nki, settings.seed, *sorted(settings.switches.items()), kinds)
+        hash(key)
+    except TypeError:
+        key = None
+    if key is not None and settings.reuse and settings.execute and not settings.watch:
+        found = programs.get(key, lambda: _compile(kernel, arguments, scope))
+        if found is not None:
+            try:
+                return found.launch(kernel, arguments, scope)
+            except BusyError:
+                pass
+            except KernelError:
+                # the kernel's own run says where
+                programs.give_up(key)
+    return launch_ranks(kernel, [(args, kwargs)], scope)[0]
+
+
+def _compile(kernel: Kernel, arguments: dict[str, Any], scope: Scope) -> _Compiled | None:
+    """The program of a run without values; None where there is none to make, or where the run fails."""
+    rank = _Rank(arguments)
+    without_values = replace(scope, settings=replace(scope.settings, execute=False))
+    try:
+        rank.seat(without_values, [ALONE])
+        (core,) = rank.cores
+        with recording(core):
+            _run(kernel, [rank], without_values)
+        if not core.repeats():
+            return None
+        return _Compiled(Program(core, core.steps or (), rank.bound), replace(rank, arguments={}), scope.arch)
+    except (KernelError, NeedsValuesError):
+        # the run with values will fail in the same way, or find them
+        return None
+
+
+@dataclass
+class _Compiled:
+    """A program with the launch it was made of."""
+
+    program: Program
+    rank: _Rank
+    arch: Arch  # kept, so that its id stays its own
+
+    def __len__(self) -> int:
+        return len(self.program)
+
+    def launch(self, kernel: Kernel, arguments: dict[str, Any], scope: Scope) -> Any:
+        """Run it on `arguments` and return the outputs in the caller's kind."""
+        leaves = named_leaves(arguments, "")
+        arrays = {name: host_array(value, name) for name, value in leaves if name in self.rank.bound}
+        with self.program.played(arrays):
+            return _finish(kernel, replace(self.rank, arguments=arguments), scope)
 
 
 def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], scope: Scope) -> list[Any]:
@@ -172,9 +248,15 @@ def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str
         raise KernelError(
             f"{scope.arch.name} has no logical cores of two, launch the kernel without a grid", rule="lnc"
         )
-    ranks = [_Rank(_bind(kernel, args, kwargs)) for args, kwargs in calls]
+    ranks = [_Rank(bind(kernel.__name__, kernel.function, args, kwargs)) for args, kwargs in calls]
     for rank, seats in zip(ranks, _seats(len(ranks), lnc), strict=True):
         rank.seat(scope, seats)
+    _run(kernel, ranks, scope)
+    return [_finish(kernel, rank, scope) for rank in ranks]
+
+
+def _run(kernel: Kernel, ranks: list[_Rank], scope: Scope) -> None:
+    """Run the seated programs of a launch, then the checks that need the whole run."""
     _require_target(kernel, ranks[0].cores[0])
     _play(kernel, ranks, scope)
     for rank in ranks:
@@ -182,7 +264,7 @@ def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str
             require_triggered(core)
             _apply_schedule(kernel, core.trace)
             place(core.trace, scope.arch, spill=core.switches["sbuf_overflow"] == "spill")
-        if lnc > 1:
+        if len(rank.cores) > 1:
             traces = [core.trace for core in rank.cores]
             chosen = rank.cores[0].switches
             overlapping_writes(
@@ -190,7 +272,6 @@ def launch_ranks(kernel: Kernel, calls: Sequence[tuple[tuple[Any, ...], dict[str
                 barrier_orders=str(chosen["barrier_orders"]),
                 sendrecv_orders=str(chosen["sendrecv_orders"]),
             )
-    return [_finish(kernel, rank, scope) for rank in ranks]
 
 
 def _require_target(kernel: Kernel, core: NeuronCore) -> None:
@@ -243,7 +324,7 @@ def _play(kernel: Kernel, ranks: list[_Rank], scope: Scope) -> None:
     def body(core: NeuronCore, values: dict[str, Any]) -> Callable[[], Any]:
         def run() -> Any:
             with running(core, scope):
-                return _call(kernel.function, values)
+                return call(kernel.function, values)
 
         return run
 
@@ -274,7 +355,7 @@ def _finish(kernel: Kernel, rank: _Rank, scope: Scope) -> Any:
     scope.runs.append(Run(kernel.__name__, scope.arch, len(rank.cores), [core.trace for core in rank.cores]))
     if nothing:
         return None
-    device = _torch_device(rank.arguments)
+    device = torch_device(rank.arguments)
     given: set[Storage] = set()  # whose memory the caller has got
     host = [_to_host(tensor, device, given) for tensor in outputs]
     return tuple(host) if isinstance(rank.result, (tuple, list)) else host[0]
@@ -283,82 +364,21 @@ def _finish(kernel: Kernel, rank: _Rank, scope: Scope) -> Any:
 # ---- arguments
 
 
-def _bind(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    if not args and not kwargs:
-        raise UsageError(f"{kernel.__name__} was called without arguments")
-    try:
-        bound = inspect.signature(kernel.function).bind(*args, **kwargs)
-    except TypeError as error:
-        raise UsageError(f"{kernel.__name__}: {error}") from None
-    bound.apply_defaults()
-    return dict(bound.arguments)
-
-
-def _call(function: Callable[..., Any], values: dict[str, Any]) -> Any:
-    positional, keyword = [], {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            positional.extend(values.get(name, ()))
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            keyword.update(values.get(name, {}))
-        elif parameter.kind is parameter.KEYWORD_ONLY:
-            keyword[name] = values[name]
-        else:
-            positional.append(values[name])
-    return function(*positional, **keyword)
-
-
-def _is_torch(value: Any) -> bool:
-    return (type(value).__module__.split(".")[0] == "torch" and hasattr(value, "data_ptr")) or hasattr(
-        value, "__torch_function__"
-    )
-
-
-def _torch_device(arguments: dict[str, Any]) -> Any:
-    """The one device of the torch tensors among the arguments; None where there are none."""
-    first, device = None, None
-    for name, value in _named_leaves(arguments, ""):
-        if not _is_torch(value):
-            continue
-        if value.device.type not in ("cpu", "neuron"):
-            raise UsageError(f"{name} is on {value.device}, the simulator takes CPU and neuron tensors")
-        if device is not None and value.device != device:
-            raise UsageError(
-                f"{name} is on {value.device} and {first} on {device}, a kernel takes tensors of one device"
-            )
-        first, device = name, value.device
-    return device
-
-
 def _to_device(value: Any, name: str, core: NeuronCore, bound: dict[str, Storage]) -> Any:
     if isinstance(value, (tuple, list)):
         return type(value)(_to_device(item, f"{name}.{i}", core, bound) for i, item in enumerate(value))
     if isinstance(value, dict):
         return {key: _to_device(item, f"{name}.{key}", core, bound) for key, item in value.items()}
-    if not (isinstance(value, np.ndarray) or _is_torch(value)):
+    if not (isinstance(value, np.ndarray) or is_torch(value)):
         return value
     if name in bound:
         core.adopt_input(bound[name])
     else:
-        array = _host_array(value, name)
+        array = host_array(value, name)
         # NKI simulator guide: arguments lie in nl.hbm on one core, in nl.shared_hbm on two
         buffer = MemoryRegion.shared_hbm if core.programs > 1 else MemoryRegion.private_hbm
         bound[name] = core.bind_input(array, as_dtype(array.dtype), name, buffer)
     return whole(bound[name])
-
-
-def _host_array(value: Any, name: str) -> np.ndarray:
-    if isinstance(value, np.ndarray):
-        array = value
-    else:
-        array = as_array(value.detach().cpu())
-    if array.ndim == 0:
-        raise UsageError(
-            f"{name} is a 0-d array, a kernel takes tensors with at least one dim",
-            hint="pass a Python number, or reshape to (1,)",
-        )
-    # what the kernel writes goes into a copy and is copied back, so that nothing is half-written when it fails
-    return np.ascontiguousarray(array)
 
 
 def _written_arguments(rank: _Rank) -> dict[str, Storage]:
@@ -368,7 +388,7 @@ def _written_arguments(rank: _Rank) -> dict[str, Storage]:
 
 def _copy_back(arguments: dict[str, Any], written: dict[str, Storage], execute: bool) -> None:
     """Give the caller what the kernel wrote into its arguments; a price-only run has computed nothing."""
-    for name, value in _named_leaves(arguments, ""):
+    for name, value in named_leaves(arguments, ""):
         storage = written.get(name)
         if storage is None or not execute:
             continue
@@ -380,16 +400,6 @@ def _copy_back(arguments: dict[str, Any], written: dict[str, Storage], execute: 
             value[...] = values
         else:
             raise UsageError(f"the kernel writes into {name}, which is a read-only array", hint="pass a copy")
-
-
-def _named_leaves(value: Any, name: str) -> Any:
-    """(name, leaf) of nested arguments, named as _to_device names them."""
-    if isinstance(value, (tuple, list, dict)):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, item in items:
-            yield from _named_leaves(item, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, value
 
 
 # ---- outputs

@@ -8,6 +8,8 @@ import numpy as np
 
 from kernels_neuron.dtypes import ROWS
 
+from .context import core_or_none
+from .programs import NeedsValuesError
 from .unwritten import written_elements
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ _SHOWN = 96  # elements; of more, the corners are shown
 
 def shown(tensor: NkiTensor) -> str:
     """The tile's name, memory, dtype and shape, and below its values; `--` where nothing was written."""
+    core = core_or_none()
+    if core is not None and core.steps is not None:
+        raise NeedsValuesError
     if tensor.is_indirect() or not tensor.storage.has_values:
         why = "an address that is known only when it runs" if tensor.is_indirect() else "no values in a price-only run"
         return f"{tensor!r}, {why}"

@@ -152,6 +152,10 @@ class NkiTensor(Arithmetic):
             self._bytes = there
         return self._array  # type: ignore[return-value]
 
+    def forget_array(self) -> None:
+        """Let go of the bytes that it was last an array over."""
+        self._array = self._bytes = None
+
     def within(self, there: Bytes) -> tuple[int, list[int]]:
         """(first byte, strides in bytes) of the view in the buffer of `there`, where its storage lies or once lay."""
         item, start = self.itemsize, self.offset * self.itemsize

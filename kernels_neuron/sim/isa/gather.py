@@ -248,7 +248,7 @@ def topk(
             np.copyto(tensor.target(), full.reshape(tensor.shape).astype(tensor.dtype.numpy), where=taken)
             mark_taken(tensor, taken)
 
-    yield Step("gpsimd", price, reads=(src,), writes=(val_dst, idx_dst), effect=effect, marks=not core.settings.execute)
+    yield Step("gpsimd", price, reads=(src,), writes=(val_dst, idx_dst), effect=effect, marks=not core.has_values)
 
 
 def groups_of(src: NkiTensor) -> int:

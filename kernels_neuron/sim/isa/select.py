@@ -81,7 +81,7 @@ def tensor_copy_predicated(
         reads=(*tensors(src), predicate),
         writes=(dst,),
         effect=effect,
-        marks=known or not core.settings.execute,
+        marks=known or not core.has_values,
     )
 
 

@@ -109,7 +109,7 @@ def is_on_chip(buffer: MemoryRegion) -> bool:
 def device_print(print_prefix: str, tensor: NkiTensor) -> None:
     """Print a tensor's values, as the device does at run time."""
     core = core_or_none()
-    if core is not None and core.settings.execute:
+    if core is not None and core.has_values:
         sys.stdout.write(f"{print_prefix} {shown(tensor)}\n")
 
 
