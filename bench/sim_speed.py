@@ -169,17 +169,17 @@ def tiled_matmul(lhsT, rhs, times=1):
 
 
 def matmul_rows(repeat: int, size: int = 2048) -> Iterator[Row]:
-    """Wall time of the tiled matmul over that of one NumPy product in float32."""
+    """Wall time of the tiled matmul over that of one NumPy product in float32: run each time, and as an operator's."""
     rng = np.random.default_rng(0)
     lhs_t, rhs = (rng.standard_normal((size, size)).astype(np.float32) for _ in range(2))
     for dtype, limit in ((np.float32, 1.8), (BF16, 2.0)):
         ours = tuple(operand.astype(dtype) for operand in (lhs_t, rhs))
-        pairs = by_turns(partial(tiled_matmul, *ours), lambda: lhs_t.T @ rhs, repeat)
         with using() as runs:
             tiled_matmul(*ours)
-        yield _ratio(
-            f"matmul {np.dtype(dtype)} {size} cubed", "x numpy", limit, pairs, f"{runs[0].instructions} instructions"
-        )
+        detail = f"{runs[0].instructions} instructions"
+        for how, kernel in (("", tiled_matmul), (", compiled", tiled_matmul.as_operator())):
+            pairs = by_turns(partial(kernel, *ours), lambda: lhs_t.T @ rhs, repeat)
+            yield _ratio(f"matmul {np.dtype(dtype)} {size} cubed{how}", "x numpy", limit, pairs, detail)
 
 
 def _ratio(name: str, unit: str, limit: float, pairs: list[tuple[Clock, Clock]], detail: str) -> Row:
@@ -203,12 +203,18 @@ def model_rows(repeat: int) -> Iterator[Row]:
     kernels_neuron.kernelize(ours, device="neuron")
     pixels = torch.randn(1, 3, 224, 224)
     with torch.no_grad():
+        first = timed(lambda: ours(pixels))[0]
         error = (ours(pixels).logits - eager(pixels).logits).abs().max().item()
         with using() as runs:
             ours(pixels)
+        with using(settings=Settings(reuse=False)):
+            each = timed(lambda: ours(pixels))[0]
         pairs = by_turns(lambda: ours(pixels), lambda: eager(pixels), repeat)
     count = sum(run.instructions for run in runs)
-    detail = f"{len(runs)} launches, {count} instructions, largest difference of a logit {error:.1e}"
+    detail = (
+        f"{len(runs)} launches, {count} instructions, largest difference of a logit {error:.1e}, first forward "
+        f"{first:.2f} s, one that runs all Python {each:.2f} s"
+    )
     yield _ratio("ViT-B/16 float32, batch 1", "x eager torch", 4.0, pairs, detail)
 
 

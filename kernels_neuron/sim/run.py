@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -183,15 +184,18 @@ def _launch_program(
     kernel: Kernel, programs: Programs, args: tuple[Any, ...], kwargs: dict[str, Any], scope: Scope
 ) -> Any:
     """The same by the program of an earlier launch, or one that is made now."""
-    arguments = bind(kernel.__name__, kernel.function, args, kwargs)
     settings = scope.settings
+    # a debugger stops in the kernel, so it has to run, and with values
+    if not settings.reuse or not settings.execute or settings.watch or sys.gettrace() is not None:
+        return launch_ranks(kernel, [(args, kwargs)], scope)[0]
+    arguments = bind(kernel.__name__, kernel.function, args, kwargs)
     try:
         kinds = tuple([(name, kind_of(value)) for name, value in arguments.items()])
         key = (id(scope.arch), settings.nki, settings.seed, *sorted(settings.switches.items()), kinds)
         hash(key)
     except TypeError:
         key = None
-    if key is not None and settings.reuse and settings.execute and not settings.watch:
+    if key is not None:
         found = programs.get(key, lambda: _compile(kernel, arguments, scope))
         if found is not None:
             try:

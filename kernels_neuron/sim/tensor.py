@@ -469,10 +469,6 @@ class NkiTensor(Arithmetic):
         adjacent = self.shape[0] == 1 or self.strides[0] == self.partition_stride
         return self.offset == 0 and adjacent and self.free_size == self.partition_stride and self.is_contiguous()
 
-    def covers_tile(self) -> bool:
-        """On chip: whether the view is the whole tile, its bytes in their order."""
-        return self.shape[0] == self.storage.tile.partitions and self.covers_partitions()
-
     def is_indirect(self) -> bool:
         """Whether an address is known only when an instruction runs."""
         return False

@@ -1,6 +1,7 @@
 """Compiled kernels: a launch that is played again gives what a launch of the kernel itself gives."""
 
 import gc
+import sys
 import threading
 import weakref
 
@@ -232,6 +233,18 @@ def test_random_numbers_start_anew_with_each_launch():
         np.testing.assert_array_equal(kernel(x), first)
     with using(settings=Settings(seed=1)):
         assert not np.array_equal(kernel(x), first)
+
+
+def test_a_kernel_runs_each_time_under_a_debugger():
+    kernel, runs = counted(lambda x, tile: None)
+    before = sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        for _ in range(2):
+            kernel(np.ones((4, 4), np.float32))
+    finally:
+        sys.settrace(before)
+    assert len(runs) == 2
 
 
 def test_a_breakpoint_stops_where_there_are_values(monkeypatch):
