@@ -68,9 +68,9 @@ class Products:
         if storage not in self._waiting:
             if len(self._waiting) == _MAX_STORAGES:
                 self.make(next(iter(self._waiting)))
-            if storage.look().shared and not adds and dst.shape[0] == storage.tile.partitions:
-                if dst.covers_partitions():
-                    FRESH.make(storage)  # nothing of what is there will be left
+            lent = storage.look().shared and not adds
+            if lent and dst.shape[0] == storage.tile.partitions and dst.covers_partitions():
+                FRESH.make(storage)  # nothing of what is there will be left
             storage.make_writable()
             self._waiting[storage] = (storage.look(), {})
             storage.bytes, storage.due = None, self
