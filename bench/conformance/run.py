@@ -9,6 +9,8 @@ results file, and a case that has one is not run again.
 """
 
 import argparse
+import datetime
+import json
 import os
 import sys
 import time
@@ -17,6 +19,7 @@ from pathlib import Path
 import cases
 from commits import commit
 from outcome import MEMORY_BYTES
+from runs import runs_of
 from suite import Suite
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +121,12 @@ def _run(suite: Suite, todo: list[str], options: argparse.Namespace) -> None:
         verdict = "ok" if outcome.ok else f"{outcome.error}: {outcome.message[:100]!r}"
         name = f"{outcome.kernel}::{case.rsplit('::', 1)[-1]}"
         sys.stderr.write(f"{number}/{len(todo)} {outcome.cpu_s:6.1f}s {name[:90]:90} {verdict}\n")
-    sys.stderr.write(f"{time.monotonic() - begin:.0f} s\n")
+    wall_s = time.monotonic() - begin
+    sys.stderr.write(f"{wall_s:.0f} s\n")
+    how = {name: getattr(options, name) for name in ("sample", "seed", "shard", "again", "limit", "memory")}
+    run = {"date": datetime.date.today().isoformat(), "cases": len(todo), "wall_s": round(wall_s), **how, **provenance}
+    with runs_of(options.out).open("a") as runs:
+        runs.write(json.dumps(run) + "\n")
 
 
 if __name__ == "__main__":

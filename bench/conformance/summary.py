@@ -13,6 +13,7 @@ from typing import Any
 import cases
 import samples
 from commits import commit, date_of
+from runs import in_one_go, read_runs
 
 ROOT = Path(__file__).parents[2]
 UNPASSABLE = ROOT / "bench" / "results" / "conformance-unpassable.jsonl"
@@ -258,8 +259,7 @@ time fails.
   nowhere is counted as failing; most of the long cases have not run yet.
 
 {date}, library commit `{theirs}`, {minutes:.0f} minutes of processor time, {seconds:.1f} s the median case; the decided
-cases of the sample took {sample_minutes:.0f} minutes, which two shards side by side halve on two cores. That is added
-up from runs on a busy machine, not taken in one go. Of the time, {spent}.
+cases of the sample took {sample_minutes:.0f} minutes. {one_go} Of the time, {spent}.
 Written by `bench/conformance/summary.py` from `bench/results/{results}`, one line of JSON a case.
 
 ```
@@ -350,6 +350,7 @@ def main() -> int:
         "date": datetime.date.today().isoformat(),
         "results": options.results.name,
         "seed": options.seed,
+        "one_go": in_one_go(read_runs(options.results), options.sample, options.seed),
         "dates": {name: date_of(ROOT, name) for name in {row.get("ours", "") for row in rows}},
     }
     listed = {case: row["reason"] for case, row in cases.read_rows(UNPASSABLE).items()}

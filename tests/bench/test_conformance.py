@@ -13,9 +13,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-cases, commits, measured, neuron_dtypes, outcome, ranks, summary, unpassable = (
+cases, commits, measured, neuron_dtypes, outcome, ranks, runs, summary, unpassable = (
     importlib.import_module(name)
-    for name in ("cases", "commits", "measured", "neuron_dtypes", "outcome", "ranks", "summary", "unpassable")
+    for name in ("cases", "commits", "measured", "neuron_dtypes", "outcome", "ranks", "runs", "summary", "unpassable")
 )
 MANY = [
     f"test/a/test_{kernel}.py::T::test[{i}]" for kernel, n in [("big", 90), ("mid", 9), ("small", 1)] for i in range(n)
@@ -228,7 +228,7 @@ def test_the_page_counts_per_kernel_and_explains_each_failing_class():
         {"id": "3", "kernel": "topk", "ok": False, "error": "skipped", "wall_s": 0, "cpu_s": 0, "ours": "bbb+"},
     ]  # fmt: skip
     dates = {"aaa": "2026-01-02T10:00:00+00:00", "bbb+": "2026-01-01T10:00:00+00:00"}
-    facts = {"theirs": "ccc", "date": "2026-01-03", "results": "r.jsonl", "seed": 0, "dates": dates}
+    facts = {"theirs": "ccc", "date": "2026-01-03", "results": "r.jsonl", "seed": 0, "dates": dates, "one_go": "So."}
     text = summary.page(rows, {"rope": 58, "topk": 94}, ["1", "3"], facts, {"2": "moving-limit", "9": "row-scales"})
     assert "Sample of 2, stratified by kernel, seed 0:\n  **1 of 1 cases pass" in text
     assert "0 more were stopped early" in text and "(`--again timeout` runs them): topk 1." in text
@@ -240,6 +240,20 @@ def test_the_page_counts_per_kernel_and_explains_each_failing_class():
     assert "Without those that pass nowhere, 1 of 1 cases pass" in text and "| moving-limit | 1 |" in text
     assert "What can pass at all: 149 of 151, 98.7 % of the cases that do not skip" in text
     assert "None." in summary.page(rows[:1], {}, [], facts, {})
+
+
+def test_a_sample_in_one_go_is_told_from_one_that_was_added_up(tmp_path):
+    results = tmp_path / "rows.jsonl"
+    assert "added up" in runs.in_one_go(runs.read_runs(results), 400, 0)
+    run = {"date": "2026-01-01", "cases": 200, "wall_s": 1200, "sample": 400, "seed": 0, "again": None, "memory": 11.0}
+    shards = [{**run, "shard": "1/2", "ours": "a"}, {**run, "shard": "2/2", "ours": "a", "wall_s": 1941}]
+    others = [{**run, "ours": "b"}, {**run, "again": "memory", "ours": "a"}, {**run, "seed": 1, "ours": "a"}]
+    for some in (others, shards[:1], shards[1:] + others):
+        assert "added up" in runs.in_one_go(some, 400, 0)
+    runs.runs_of(results).write_text("".join(json.dumps(each) + "\n" for each in shards + others))
+    assert runs.in_one_go(runs.read_runs(results), 400, 0) == (
+        "In one go, in 2 processes side by side with 11 GiB each, the sample took 32 minutes (2026-01-01, commit a)."
+    )
 
 
 def test_the_time_of_a_case_is_told_apart():
