@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from .core import NeuronCore, Step
     from .tensor import NkiTensor
 
-MAX_STEPS = 30_000  # of all programs of one kernel
+# of all programs of one kernel: effects with a step, and kinds of arguments, those that are no program too
+MAX_STEPS, MAX_KINDS = 30_000, 256
 
 
 class Program:
@@ -136,9 +137,12 @@ class Programs:
         made = make()
         with self._lock:
             self._kept[key] = made
-            while sum(len(each) for each in self._kept.values() if each is not None) > MAX_STEPS:
+            while len(self._kept) > MAX_KINDS or self._steps() > MAX_STEPS:
                 self._kept.popitem(last=False)
         return made
+
+    def _steps(self) -> int:
+        return sum(len(each) for each in self._kept.values() if each is not None)
 
     def give_up(self, key: Any) -> None:
         """Keep no program of this kind from now on."""

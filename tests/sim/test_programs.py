@@ -295,6 +295,13 @@ def test_long_programs_are_dropped_for_new_ones(rng, compiled, monkeypatch):
     assert 1 <= sum(len(each) for each in compiled.programs._kept.values()) <= 40
 
 
+def test_kinds_that_are_no_program_are_forgotten_too(rng, compiled, monkeypatch):
+    monkeypatch.setattr(programs, "MAX_KINDS", 3)
+    for times in range(1, 8):
+        compiled(*pair(rng), times)
+    assert len(compiled.programs._kept) == 3
+
+
 def test_two_threads_play_one_program(rng, compiled):
     compiled(*pair(rng), 3)
     wrong, calls = [], [pair(rng) for _ in range(8)]
