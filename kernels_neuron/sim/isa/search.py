@@ -68,7 +68,7 @@ def nc_find_index8(
     price = PRICES["nc_find_index8"](core.arch, facts("vector", dst, data, vals))
 
     def effect() -> None:
-        found = _matches(data.f32(), vals.f32(), range(SLOTS))
+        found = matches(data.f32(), vals.f32(), range(SLOTS))
         missing = np.iinfo(dst.dtype.numpy).max
         dst.target()[...] = np.where(found < 0, missing, found).astype(dst.dtype.numpy).reshape(dst.shape)
 
@@ -107,7 +107,7 @@ def nc_match_replace8(
 
     def effect() -> None:
         values = data.f32().copy()
-        found = _matches(values, vals.f32(), range(SLOTS - 1, -1, -1))
+        found = matches(values, vals.f32(), range(SLOTS - 1, -1, -1))
         rows, slots = np.nonzero(found >= 0)
         values[rows, found[rows, slots]] = np.float32(imm)
         write(core, dst, values)
@@ -118,11 +118,31 @@ def nc_match_replace8(
     yield Step("vector", price, reads=(data, vals), writes=writes, effect=effect)
 
 
-def _matches(data: np.ndarray, vals: np.ndarray, order: range) -> np.ndarray:
+_FEW = 32  # candidates a row that are quicker to compare by themselves
+
+
+def matches(data: np.ndarray, vals: np.ndarray, order: range) -> np.ndarray:
     """Index of an unused element equal to each value, the slots taken in `order`; -1 where there is none."""
-    left = data.copy()
+    # the usual values are the largest of a row: only what is no smaller than the least of them is compared
+    least = np.fmin.reduce(vals, axis=1)
+    large = data >= least[:, None]
+    if np.count_nonzero(large) > _FEW * len(data):
+        return _compared(data.copy(), vals, order)
+    # fifteen times faster than np.nonzero of two dims
+    rows, columns = np.divmod(np.flatnonzero(large), data.shape[1])
+    counts = np.bincount(rows, minlength=len(data))
+    places = np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows]
+    left = np.full((len(data), max(1, counts.max(initial=0))), np.nan, np.float32)
+    column_of = np.zeros(left.shape, np.int64)
+    left[rows, places], column_of[rows, places] = data[rows, columns], columns
+    found = _compared(left, vals, order)
+    return np.where(found < 0, -1, np.take_along_axis(column_of, np.maximum(found, 0), axis=1))
+
+
+def _compared(left: np.ndarray, vals: np.ndarray, order: range) -> np.ndarray:
+    """The same by comparing each value with all elements `left`, of which those found become NaN."""
     found = np.full(vals.shape, -1, np.int64)
-    rows = np.arange(len(data))
+    rows = np.arange(len(left))
     for slot in order:
         equal = left == vals[:, slot : slot + 1]
         first = equal.argmax(axis=1)

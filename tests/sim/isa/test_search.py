@@ -1,5 +1,9 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels_neuron.sim.isa.search import matches
 
 
 def test_max8_matches_numpy(machine, rng):
@@ -65,3 +69,23 @@ def test_nc_match_replace8_price(machine):
     data, vals = bench.tile(np.zeros((128, 512))), bench.tile(np.zeros((128, 8)))
     (record,) = bench.issue("nc_match_replace8", bench.empty((128, 512)), data, vals, 0.0)
     assert record.price.issue_ns == pytest.approx(512 / 0.96 + 70)
+
+
+ELEMENTS = st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.0, np.inf, -np.inf, np.nan])
+
+
+@given(st.data(), st.integers(1, 3), st.sampled_from([8, 40]), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_a_value_is_found_where_a_search_from_the_left_finds_it(data, rows, columns, backwards):
+    drawn = lambda count: np.array(data.draw(st.lists(ELEMENTS, min_size=count, max_size=count)), np.float32)  # noqa: E731
+    elements, vals = drawn(rows * columns).reshape(rows, columns), drawn(rows * 8).reshape(rows, 8)
+    order = range(7, -1, -1) if backwards else range(8)
+    found = matches(elements, vals, order)
+    for row in range(rows):
+        left = elements[row].tolist()
+        for slot in order:
+            value = vals[row, slot]
+            expected = next((index for index, element in enumerate(left) if element == value), -1)
+            if expected >= 0:
+                left[expected] = np.nan
+            assert found[row, slot] == expected
