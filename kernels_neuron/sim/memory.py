@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import enum
-import math
 from typing import Protocol
 
 import numpy as np
 
 from kernels_neuron.dtypes import DType
 
-from .trace import Region, Tile
+from .trace import Region, Tile, grain
 
 
 class MemoryRegion(enum.Enum):
@@ -271,13 +270,11 @@ class Coverage:
             return 0
         if self.mask is not None:
             return int(self.mask.size - np.count_nonzero(self.mask))
-        # in pieces of the largest size that every edge is a multiple of
         tile, regions = self.tile, [self._interval(), *self.regions]
-        piece = math.gcd(tile.nbytes, *[edge for region in regions for edge in _edges(region)])
+        piece = grain(tile.nbytes, regions)
         pieces = np.zeros((tile.partitions, tile.nbytes // piece), bool)
-        for tile_id, p0, p1, low, width, steps in regions:
-            coarse = tuple((stride // piece, count) for stride, count in steps)
-            self._window(pieces, Region(tile_id, p0, p1, low // piece, width // piece, coarse))[...] = True
+        for region in regions:
+            self._window(pieces, region.in_pieces(piece))[...] = True
         return int(pieces.size - np.count_nonzero(pieces)) * piece
 
     def first_missing(self) -> tuple[int, int]:
@@ -307,10 +304,6 @@ class Coverage:
         return np.ndarray(shape, table.dtype, table.data, region.p0 * table.shape[1] + region.lo, strides)
 
     _window = select
-
-
-def _edges(region: Region) -> list[int]:
-    return [region.lo, region.width, *[stride for stride, _ in region.steps]]
 
 
 # no matmul writes anywhere but to PSUM

@@ -1,13 +1,14 @@
 """Races: two programs touch the same HBM bytes, one of them writes, no barrier between. Reads finished traces."""
 
 import warnings
+from collections import defaultdict
 
 import numpy as np
 
 from kernels_neuron.errors import KernelError
 
 from .tensor import NkiTensor
-from .trace import Region, Trace
+from .trace import Region, Trace, grain
 
 
 class RaceWarning(UserWarning):
@@ -48,14 +49,16 @@ def overlapping_writes(
     _report_agreement(traces[0], agreed)
     accesses = [_accesses(trace, barrier_orders == "everything", sendrecv_orders == "everything") for trace in traces]
     for writer, mine in zip(traces, accesses, strict=True):
-        touched: dict[tuple[int, int], np.ndarray] = {}
+        written: dict[Place, set[Region]] = defaultdict(set)
         for index, region, is_write, epoch in mine:
             if is_write and (region, writer.hbm_digests.get(index)) not in agreed:
-                mask = touched.setdefault((region.tile, epoch), np.zeros(writer.tiles[region.tile].nbytes, bool))
-                _window(mask, region)[...] = True
+                written[region.tile, epoch].add(region)
         for other, theirs in zip(traces, accesses, strict=True):
             if other is not writer:
-                _look_for(writer, other, touched, theirs)
+                _look_for(writer, other, written, theirs)
+
+
+Place = tuple[int, int]  # an HBM tile, and how often it was ordered before
 
 
 Access = tuple[int, Region, bool, int]  # record, bytes of an HBM tile, is a write, barriers passed before it
@@ -108,10 +111,18 @@ def _report_agreement(trace: Trace, agreed: set[tuple[Region, int | None]]) -> N
             return
 
 
-def _look_for(writer: Trace, other: Trace, touched: dict[tuple[int, int], np.ndarray], theirs: list[Access]) -> None:
-    for index, region, is_write, epoch in theirs:
-        mask = touched.get((region.tile, epoch))
-        if mask is not None and _window(mask, region).any():
+def _look_for(writer: Trace, other: Trace, written: dict[Place, set[Region]], theirs: list[Access]) -> None:
+    touched: dict[Place, set[Region]] = defaultdict(set)
+    for _, region, _, epoch in theirs:
+        if (region.tile, epoch) in written:
+            touched[region.tile, epoch].add(region)
+    meeting = {
+        (place, region)
+        for place, regions in touched.items()
+        for region in _meeting(other.tiles[place[0]].nbytes, written[place], regions)
+    }
+    for index, region, is_write, epoch in theirs if meeting else ():
+        if ((region.tile, epoch), region) in meeting:
             record = other.records[index]
             raise KernelError(
                 f"program {other.program} {'writes' if is_write else 'reads'} bytes of {other.tiles[region.tile]} "
@@ -120,6 +131,15 @@ def _look_for(writer: Trace, other: Trace, touched: dict[tuple[int, int], np.nda
                 hint="give each program its own rows by nl.program_id(0), or put a core_barrier on the tensor between",
                 **other.located(record.where),
             )
+
+
+def _meeting(nbytes: int, written: set[Region], touched: set[Region]) -> list[Region]:
+    """Those of `touched` that share a byte with one of `written`."""
+    piece = grain(nbytes, written | touched)
+    mask = np.zeros(nbytes // piece, bool)
+    for region in written:
+        _window(mask, region.in_pieces(piece))[...] = True
+    return [region for region in touched if _window(mask, region.in_pieces(piece)).any()]
 
 
 def _window(mask: np.ndarray, region: Region) -> np.ndarray:

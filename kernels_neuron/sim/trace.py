@@ -4,7 +4,8 @@ A Trace belongs to one program (one physical core). `tiles` describes every allo
 order, `places` (filled by place.py when the run ends) the address of every on-chip tile.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -41,6 +42,11 @@ class Region(NamedTuple):
             size *= count
         return size
 
+    def in_pieces(self, size: int) -> "Region":
+        """The same counted in pieces of `size` bytes, see grain."""
+        tile, p0, p1, low, width, steps = self
+        return Region(tile, p0, p1, low // size, width // size, tuple((step // size, n) for step, n in steps))
+
     def starts(self) -> np.ndarray:
         """First byte of every interval, ascending for the usual row-major views."""
         starts = np.array([self.lo], dtype=np.int64)
@@ -64,6 +70,12 @@ class Region(NamedTuple):
         if self.tile != other.tile or self.p0 > other.p0 or self.p1 < other.p1:
             return False
         return self == other or (not self.steps and self.lo <= other.lo and self.hi >= other.hi)
+
+
+def grain(nbytes: int, regions: Iterable[Region]) -> int:
+    """The largest number of bytes that divides `nbytes` and all edges of `regions`: masks of such pieces are exact."""
+    edges = {edge for _, _, _, low, width, steps in regions for edge in (low, width, *[step for step, _ in steps])}
+    return math.gcd(nbytes, *edges)
 
 
 @dataclass(frozen=True, slots=True)
