@@ -35,9 +35,9 @@ EXPLAINED = {
     "library marks these configurations as work in progress",
     "race": "a kernel of the tests: both cores clear the whole output, then each stores its half, and nothing "
     "orders the two; the rule stands",
-    "memory": "one case needs more than the 12 GiB of address space that these rows had, most of it for what the "
-    "library draws in float64 before it rounds it, and compares in float64; run.py gives 20 GiB now, so that "
-    "`--again memory` decides",
+    "memory": "one case needs more than the 20 GiB of address space that run.py gives it (12 in rows before December; "
+    "on a host of 24), most of it for what the library draws in float64 before it rounds it, and compares in float64; "
+    "`--again memory` on a larger host decides",
     "crashed": "the process of the case died",
 }
 
@@ -252,14 +252,17 @@ time fails.
 
 {reasons}
 
-- What can pass on a host with 12 GiB a case: at least 100 fewer. 92 cases of `attention_block_tkg` draw caches of half
-  a billion values or more each, in float64, and 8 of `moe_block_tkg` draw weights of 16.9 GiB; none of those that ran
-  had room. The library itself allows a test 20 GB.
+- What can pass on a host with 20 GiB a case is fewer: 92 cases of `attention_block_tkg` draw caches of half a billion
+  values or more each, in float64, and 8 of `moe_block_tkg` draw weights of 16.9 GiB; of those that ran most had no room.
+  The library itself allows a test 20 GB.
 - The aim is 95 % of all the cases. These numbers put it out of reach, whatever the simulator does, if what passes
-  nowhere is counted as failing; most of the long cases have not run yet.
+  nowhere is counted as failing; most of the long cases have not run yet. What is missing is time: about a day of two
+  processors for the rest, and a host of 64 GiB for the large ones.
 
 {date}, library commit `{theirs}`, {minutes:.0f} minutes of processor time, {seconds:.1f} s the median case; the decided
-cases of the sample took {sample_minutes:.0f} minutes. {one_go} Of the time, {spent}.
+cases of the sample took {sample_minutes:.0f} minutes of it.
+{one_go}
+Of the time, {spent}.
 Written by `bench/conformance/summary.py` from `bench/results/{results}`, one line of JSON a case.
 
 ```
