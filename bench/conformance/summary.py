@@ -253,7 +253,7 @@ time fails.
 {reasons}
 
 - What can pass on a host with 20 GiB a case is fewer: 92 cases of `attention_block_tkg` draw caches of half a billion
-  values or more each, in float64, and 8 of `moe_block_tkg` draw weights of 16.9 GiB; of those that ran most had no room.
+  values or more each, in float64, and 8 of `moe_block_tkg` draw weights of 16.9 GiB; of those that ran most had none.
   The library itself allows a test 20 GB.
 - The aim is 95 % of all the cases. These numbers put it out of reach, whatever the simulator does, if what passes
   nowhere is counted as failing; most of the long cases have not run yet. What is missing is time: about a day of two
