@@ -34,8 +34,8 @@ EXPLAINED = {
     "moving-limit": "the kernel moves 64 x 16 = 1,024 columns in one nc_matmul, NKI's limit is 512 before trn3; the "
     "library marks these configurations as work in progress",
     "race": "a kernel of the tests: both cores clear the whole output, then each stores its half, and nothing "
-    "orders the two; the rule stands. In one case of attention_block_tkg one core loads rows of the V cache that the "
-    "other updates, with no barrier or exchange in between: not looked into further yet",
+    "orders the two; the rule stands. In one case of attention_block_tkg one core loads all of the V cache while the "
+    "other updates a row of it, after the only exchange of the two, so that nothing orders load and store",
     "memory": "one case needs more than the 20 GiB of address space that run.py gives it (12 in rows before December; "
     "on a host of 24), most of it for what the library draws in float64 before it rounds it, and compares in float64; "
     "`--again memory` on a larger host decides",
