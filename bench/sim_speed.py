@@ -177,7 +177,7 @@ def matmul_rows(repeat: int, size: int = 2048) -> Iterator[Row]:
         with using() as runs:
             tiled_matmul(*ours)
         detail = f"{runs[0].instructions} instructions"
-        for how, kernel in (("", tiled_matmul), (", compiled", tiled_matmul.as_operator())):
+        for how, kernel in (("", tiled_matmul), (", an operator's", tiled_matmul.as_operator())):
             pairs = by_turns(partial(kernel, *ours), lambda: lhs_t.T @ rhs, repeat)
             yield _ratio(f"matmul {np.dtype(dtype)} {size} cubed{how}", "x numpy", limit, pairs, detail)
 

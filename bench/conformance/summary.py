@@ -6,7 +6,7 @@ import math
 import statistics
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -157,9 +157,15 @@ def page(
         minutes=sum(row.get("cpu_s", row["wall_s"]) for row in ran) / 60,
         sample_minutes=sum(row["cpu_s"] for row in decided) / 60,
         spent=where_time_goes(ran),
+        hours_left=_hours_left(decided, (sum(totals.values()) or len(rows)) - len(rows)),
         seconds=statistics.median([row["cpu_s"] for row in ran]) if ran else 0.0,
         **facts,
     )
+
+
+def _hours_left(decided: Sequence[Row], cases: int) -> float:
+    """How long `cases` more take if they take as long as those of the sample."""
+    return cases * sum(row["cpu_s"] for row in decided) / max(1, len(decided)) / 3600
 
 
 def _ceiling(total: int, skipped: int, unpassable: int) -> str:
@@ -257,8 +263,8 @@ time fails.
   values or more each, in float64, and 8 of `moe_block_tkg` draw weights of 16.9 GiB; of those that ran most had none.
   The library itself allows a test 20 GB.
 - The aim is 95 % of all the cases. These numbers put it out of reach, whatever the simulator does, if what passes
-  nowhere is counted as failing; most of the long cases have not run yet. What is missing is time: about a day of two
-  processors for the rest, and a host of 64 GiB for the large ones.
+  nowhere is counted as failing; most of the long cases have not run yet. What is missing is time,
+  {hours_left:.0f} hours of processor time by the mean of the sample, and memory for the large ones.
 
 {date}, library commit `{theirs}`, {minutes:.0f} minutes of processor time, {seconds:.1f} s the median case; the decided
 cases of the sample took {sample_minutes:.0f} minutes of it.

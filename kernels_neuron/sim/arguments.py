@@ -86,7 +86,7 @@ def named_leaves(value: Any, name: str) -> Any:
         yield name, value
 
 
-_PLAIN = (int, float, complex, str, bytes, type(None), enum.Enum, np.dtype, np.generic)
+_PLAIN = (int, bool, str, bytes, type(None))
 
 
 def kind_of(value: Any) -> Any:
@@ -100,6 +100,9 @@ def kind_of(value: Any) -> Any:
         return type(value), *map(kind_of, value)
     if isinstance(value, dict):
         return dict, *[(key, kind_of(item)) for key, item in value.items()]
-    if isinstance(value, _PLAIN) or type(value).__module__ == "torch":  # torch.dtype and such
+    if isinstance(value, (float, complex, np.generic)):
+        return type(value), np.asarray(value).tobytes()  # 0.0 is equal to -0.0, and NaN to nothing
+    # an object of a class derived from these may hold more; torch.dtype and such are torch's own
+    if type(value) in _PLAIN or isinstance(value, (enum.Enum, np.dtype)) or type(value).__module__ == "torch":
         return type(value), value
     raise TypeError(f"{value!r} may change")

@@ -129,7 +129,7 @@ class Rows(NamedTuple):
     dtype: np.dtype
 
     def array(self) -> np.ndarray:
-        """[count, columns]."""
+        """[high, columns]."""
         strides = (self.step, self.dtype.itemsize)
         return np.ndarray((self.high, self.columns), self.dtype, self.buffer, self.start, strides)
 

@@ -219,7 +219,8 @@ def _compile(kernel: Kernel, arguments: dict[str, Any], scope: Scope) -> _Compil
             _run(kernel, [rank], without_values)
         if not core.repeats():
             return None
-        return _Compiled(Program(core, core.steps or (), rank.bound), replace(rank, arguments={}), scope.arch)
+        steps, core.steps = core.steps or (), None
+        return _Compiled(Program(core, steps, rank.bound), replace(rank, arguments={}), scope.arch)
     except (KernelError, NeedsValuesError):
         # the run with values will fail in the same way, or find them
         return None

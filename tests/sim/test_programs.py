@@ -72,6 +72,10 @@ def test_other_shapes_dtypes_and_values_are_other_programs(rng, compiled):
         (*pair(rng), 2, 1),
         (*pair(rng), 2, 1.0),
         (*pair(rng), 2, True),
+        (*pair(rng), 2, 0.0),
+        (*pair(rng), 2, -0.0),
+        (*pair(rng), 2, float("nan")),
+        (*pair(rng), 2, np.float32(1.0)),
     ]
     for _ in range(2):
         for call in calls:
