@@ -1,7 +1,16 @@
-"""Which commit a folder's code is of."""
+"""The clone, and which commit a folder's code is of."""
 
+import argparse
 import subprocess
 from pathlib import Path
+
+
+def clone(text: str) -> Path:
+    """The folder of an argument that names a clone of the library."""
+    folder = Path(text).resolve()
+    if not ((folder / ".git").exists() and (folder / "test" / "integration").is_dir()):
+        raise argparse.ArgumentTypeError(f"{text} is no clone of aws-neuron/nki-library: it has no test/integration")
+    return folder
 
 
 def commit(folder: Path, *parts: str) -> str:

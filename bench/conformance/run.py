@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import cases
-from commits import commit
+from commits import clone, commit
 from outcome import MEMORY_BYTES
 from runs import runs_of
 from suite import Suite
@@ -40,14 +40,13 @@ def main() -> int:
     options = _arguments()
     if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
-    clone = options.clone.resolve()
-    known = _known_cases(clone)
+    known = _known_cases(options.clone)
     if known.exists():
         # collecting all takes minutes, so only the files that hold a chosen case are collected
         todo = _choose(known.read_text().splitlines(), options)
-        files = sorted({str(clone / case.split("::", 1)[0]) for case in todo})
-        return Suite(clone, lambda suite: _run(suite, todo, options)).collect(files) if todo else 0
-    tests = sorted(map(str, (clone / "test" / "integration").rglob("test_*.py")))
+        files = sorted({str(options.clone / case.split("::", 1)[0]) for case in todo})
+        return Suite(options.clone, lambda suite: _run(suite, todo, options)).collect(files) if todo else 0
+    tests = sorted(map(str, (options.clone / "test" / "integration").rglob("test_*.py")))
     files = [path for path in tests if not options.kernel or cases.kernel_of(path) in options.kernel]
 
     def visit(suite: Suite) -> None:
@@ -56,12 +55,12 @@ def main() -> int:
             known.write_text("".join(f"{case}\n" for case in suite.cases))
         _run(suite, _choose(suite.cases, options), options)
 
-    return Suite(clone, visit).collect(files)
+    return Suite(options.clone, visit).collect(files)
 
 
-def _known_cases(clone: Path) -> Path:
+def _known_cases(folder: Path) -> Path:
     """Where the list of all cases of the clone's commit is kept between runs."""
-    return CACHE / f"cases-{commit(clone)}.txt"
+    return CACHE / f"cases-{commit(folder)}.txt"
 
 
 def _choose(everything: list[str], options: argparse.Namespace) -> list[str]:
@@ -88,7 +87,7 @@ def _choose(everything: list[str], options: argparse.Namespace) -> list[str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("clone", type=Path, help="a clone of aws-neuron/nki-library, branch 2.29_release")
+    parser.add_argument("clone", type=clone, help="a clone of aws-neuron/nki-library, branch 2.29_release")
     parser.add_argument("--kernel", action="append", default=[], metavar="NAME", help="only these, e.g. rope_hf")
     parser.add_argument("--match", default="", metavar="TEXT", help="only cases whose id contains TEXT")
     parser.add_argument("--only", type=Path, metavar="FILE", help="only cases that FILE lists, one a line")

@@ -12,7 +12,7 @@ from typing import Any
 
 import cases
 import samples
-from commits import commit, date_of
+from commits import clone, commit, date_of
 from runs import in_one_go, read_runs
 
 ROOT = Path(__file__).parents[2]
@@ -344,7 +344,7 @@ run again after a fix (`--again CLASS`), cases that passed are not.
 def main() -> int:
     """Read, count, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("clone", type=Path, help="a clone whose cases run.py has listed")
+    parser.add_argument("clone", type=clone, help="a clone whose cases run.py has listed")
     parser.add_argument("--sample", type=int, default=400, metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results" / "conformance.jsonl")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from commits import commit
+from commits import clone, commit
 from run import ENVIRONMENT, ROOT
 from suite import Suite
 
@@ -88,19 +88,18 @@ def _fp8(values: np.ndarray) -> np.ndarray:
 def main() -> int:
     """Collect, judge, write one line of JSON a case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("clone", type=Path, help="a clone of aws-neuron/nki-library, branch 2.29_release")
+    parser.add_argument("clone", type=clone, help="a clone of aws-neuron/nki-library, branch 2.29_release")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     if any(os.environ.get(name) != value for name, value in ENVIRONMENT.items()):
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **ENVIRONMENT})
-    clone = options.clone.resolve()
 
     def visit(suite: Suite) -> None:
-        theirs = commit(clone)
+        theirs = commit(options.clone)
         lines = [json.dumps({**found, "theirs": theirs}) for found in unpassable(suite)]
         options.out.write_text("".join(f"{line}\n" for line in lines))
 
-    return Suite(clone, visit).collect([str(clone / TESTS)])
+    return Suite(options.clone, visit).collect([str(options.clone / TESTS)])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -254,6 +255,14 @@ def test_a_sample_in_one_go_is_told_from_one_that_was_added_up(tmp_path):
     assert runs.in_one_go(runs.read_runs(results), 400, 0) == (
         "In one go, in 2 processes side by side with 11 GiB each, the sample took 32 minutes (2026-01-01, commit a)."
     )
+
+
+@pytest.mark.parametrize("script", ["run", "summary", "unpassable"])
+def test_a_folder_that_is_no_clone_is_one_clear_error(script, tmp_path):
+    command = [sys.executable, f"bench/conformance/{script}.py", str(tmp_path)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert done.returncode == 2 and "is no clone of aws-neuron/nki-library" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_time_of_a_case_is_told_apart():
